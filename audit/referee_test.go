@@ -21,6 +21,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/audit"
 	"github.com/drawgate/drawgate/audit/ledgerfile"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 	"github.com/drawgate/drawgate/outbound"
@@ -476,6 +477,7 @@ func describe(r *audit.Report) string {
 // in a window in which the provider counted a violation; says that it was exceeded where ours was
 // too high; and that all were kept where ours was right.
 func TestAgreesWithTheReferee(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawScenario(rt)

@@ -165,7 +165,7 @@ func TestForgedKeyNames(t *testing.T) {
 	t.Parallel()
 	forged := needs.Rounds(2_000, 100_000, 100_000)
 	if needs.Race {
-		forged = min(forged, 10_000)
+		forged = min(forged, 3_000)
 	}
 	const callers = 10
 	p, conf := corp(corpURL)

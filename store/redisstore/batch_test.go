@@ -23,6 +23,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
@@ -126,6 +127,7 @@ func everything(tb rapid.TB, c rueidis.Client, prefix string) map[string]map[str
 //
 // req: B1, C3, E10
 func TestBatchIsAsOneByOne(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	server := redistest.Start(t)
 	conn := client(t, server)

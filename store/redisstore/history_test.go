@@ -14,6 +14,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
@@ -320,6 +321,7 @@ func (s *turns) draw() (before bool) {
 //
 // req: D6
 func TestBesideTheVersionBefore(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	before, err := os.ReadFile("testdata/script-before.lua")
 	if err != nil {

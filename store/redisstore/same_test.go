@@ -412,6 +412,7 @@ func TestSameAsEngine(t *testing.T) {
 //
 // req: B1, C3, E5
 func TestSameOnCluster(t *testing.T) {
+	needs.NoRace(t) // one caller
 	t.Parallel()
 	sameAsEngine(t, redistest.StartCluster(t, false).URL(), false, false)
 }
