@@ -52,7 +52,7 @@ type Repaired struct {
 	// transactions that are missing from an undamaged file, as its mark says: it was held, unless
 	// they were not synced ([Normal]), or the file is trusted
 	Lost  int64
-	Known bool      // the mark has a number of transactions, so Lost is known
+	Known bool      // the mark has a number of transactions of this file, so Lost is known
 	InUse bool      // a process has the file open, and Force was set: restart it
 	Other bool      // the file is not the one that its mark names: it was held, unless it is trusted
 	Aside []string  // where the damaged files are now, the database first; none of them was deleted
@@ -231,7 +231,9 @@ func holdWhole(path string, m mark, id int64, opts *RepairOptions, now int64, r 
 		commits, err = readCommits(c)
 	}
 	r.Other = m.fits(path, own) != nil
-	r.Known, r.Lost = m.commits > 0, max(0, m.commits-commits)
+	if r.Known = m.commits > 0 && !r.Other; r.Known {
+		r.Lost = max(0, m.commits-commits)
+	}
 	if err == nil && (opts.Hold || r.Other || r.Lost > 0 && !m.unsynced) {
 		commits = max(commits, m.commits) + 1
 		err = c.script("BEGIN IMMEDIATE")
