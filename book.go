@@ -9,8 +9,7 @@ import (
 	"github.com/drawgate/drawgate/internal/record"
 )
 
-// Booking is a take that was granted for now or later. It is safe for
-// concurrent use.
+// Booking is a take granted for now or later. It is safe for concurrent use.
 type Booking struct {
 	Decision Decision // as it was granted
 	res      *Reservation
@@ -63,8 +62,8 @@ func (b *Booking) Cancel(ctx context.Context) error {
 }
 
 // bookedFor is how long a booking stays open from its instant on: while it may be sent again, or
-// cancelled because its answer was lost, so that it does not count twice. Where units count from the
-// end of the hold it is as short as can be, and in memory no answer is lost.
+// cancelled because its answer was lost, so that it does not count twice. Where units count from
+// the end of the hold it is as short as can be, and in memory no answer is lost.
 func (l *Limiter) bookedFor() time.Duration {
 	atEnd := slices.ContainsFunc(l.plan.specs, func(s record.Spec) bool { return s.ChargeEnd })
 	switch {

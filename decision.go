@@ -147,7 +147,7 @@ func (d *Decision) UsageUnknown() bool { return d.more != nil && d.more.unknown 
 // store is back. If it was refused, also by a later answer, it counts until it is cancelled.
 func (d *Decision) Unsure() bool { return d.more != nil && d.more.unsure }
 
-// Left returns what remains of limit i of the first bucket; 0 if there is no such limit.
+// Left returns what remains of limit i of the first bucket, if it has one.
 func (d *Decision) Left(i int) int64 {
 	if d.raw || i >= inline {
 		if d.plan == nil || i >= len(d.plan.specs) {

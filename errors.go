@@ -30,7 +30,7 @@ var (
 	ErrPaused    = errors.New("drawgate: the bucket is paused: the lease is not renewed")
 	ErrQueueFull = errors.New("drawgate: the queue is full")
 	// ErrDeadline means that the caller's deadline, or the policy's MaxWait, cannot be met or has
-	// passed. Such an error is context.DeadlineExceeded, and the last refusal's *[LimitedError], too.
+	// passed. It is context.DeadlineExceeded as well, and the last refusal's *[LimitedError], too.
 	ErrDeadline    = errors.New("drawgate: the deadline cannot be met")
 	ErrIDOpen      = store.ErrIDOpen      // another grant of the id is open, an earlier use; nothing was taken
 	ErrIDReused    = store.ErrIDReused    // this grant of the id is open, with different content; nothing was taken

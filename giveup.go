@@ -13,8 +13,8 @@ import (
 // the answer. It matches ctx's error, too.
 //
 // What was asked with an id, as by Reserve and Book, is cancelled in the background; if the store
-// cannot be reached for that, its hold ends by itself, as used. A take whose [Hold.Grant] the caller
-// chose is left alone: send it again, or cancel it with [Limiter.Resume].
+// cannot be reached for that, its hold ends by itself, as used. A take whose [Hold.Grant] the
+// caller chose is left alone: send it again, or cancel it with [Limiter.Resume].
 type GaveUpError struct {
 	MaySpend bool  // a plain take, or one whose grant the caller chose: its units may be spent, or held
 	Err      error // ctx's error, or an error that is ErrDeadline

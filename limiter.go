@@ -19,9 +19,9 @@ const (
 type Options struct {
 	Tenant   string    // a part of every key, so that tenants share nothing; "" is a tenant too; at most 256 bytes
 	Observer *Observer // is notified of every decision; nil costs nothing
-	// StoreTimeout bounds an Allow, AllowUpTo, Book, and a Take without Wait, all attempts included:
-	// 0 means what the store needs (see [store.Timed]), or 50ms; negative: only the caller's context
-	// does. Other calls have 2s per attempt; what has an id, such as a settlement, three attempts.
+	// StoreTimeout bounds Allow, AllowUpTo, Book, and a Take without Wait, all attempts included. 0
+	// means what the store needs (see [store.Timed]), or 50ms; negative: only the context does.
+	// Other calls have 2s per attempt; what has an id, such as a settlement, three attempts.
 	StoreTimeout time.Duration
 }
 

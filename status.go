@@ -106,8 +106,8 @@ type Line struct {
 	Oldest  time.Duration // the one that has waited longest has been waiting
 }
 
-// Lines describes who waits in this process, the longest line first: for all limiters that were made
-// from each other.
+// Lines describes who waits in this process, the longest line first: for all limiters that were
+// made from each other.
 func (l *Limiter) Lines() []Line {
 	all := l.queue.describeLines()
 	slices.SortFunc(all, func(a, b Line) int {

@@ -10,7 +10,7 @@ type ends struct {
 	heard   uint64 // the store has heard of all ends up to the line of this number
 	written uint64 // the ledger tells so up to this one
 	wrong   uint64 // how often a call may have been counted wrongly
-	told    uint64 // the ledger tells so of that many
+	wrongs  uint64 // the ledger tells so of that many
 }
 
 type callName struct {

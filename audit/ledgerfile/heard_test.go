@@ -92,8 +92,8 @@ func TestHeard(t *testing.T) {
 	})
 }
 
-// TestMiscounted: a ledger tells once that a call may be counted wrongly, with the line that says that the store
-// has heard of it.
+// TestMiscounted: a ledger tells once that a call may be counted wrongly, with the line that says
+// that the store has heard of it.
 func TestMiscounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

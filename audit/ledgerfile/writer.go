@@ -221,7 +221,7 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 		l.Heard = max(1, w.ends.heard)
 	}
 	wrong := w.ends.wrong
-	l.Miscounted = wrong > w.ends.told
+	l.Miscounted = wrong > w.ends.wrongs
 	if w.file == nil {
 		w.lost++
 		w.mark()
@@ -242,7 +242,7 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 		return err
 	}
 	w.torn = false
-	w.ends.told = wrong
+	w.ends.wrongs = wrong
 	if l.Heard > 0 {
 		w.ends.written = l.Heard
 	}

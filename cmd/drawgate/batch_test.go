@@ -65,9 +65,9 @@ func (ts tasks) refusing(p drawgate.Policy, n int64, now time.Time) (names []str
 	return names
 }
 
-// In a month of tasks, 100,000 in the long form, with restarts in between, the answers, the file and
-// the tasks' own log agree exactly. Each refusal names the periods that refused, and each of the
-// five periods refuses at some time.
+// In a month of tasks, 100,000 in the long form, with restarts in between, the answers, the file
+// and the tasks' own log agree exactly. Each refusal names the periods that refused, and each of
+// the five periods refuses at some time.
 //
 // req: D1, D2, D5, D11
 func TestBatchOfTasks(t *testing.T) {

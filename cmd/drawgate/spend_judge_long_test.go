@@ -143,7 +143,8 @@ func (s *spenders) compare(shown map[spend.Meter]spend.Units, reported *audit.Sp
 
 // noMoreThanNeeded checks that the calls that are listed are those of which the store has nothing,
 // but for some that were open when their gateway was killed or just ended, and of which it may have
-// all (each caller had one at a time); those that it did not answer; and those that may count twice.
+// all (each caller had one at a time); those that it did not answer; and those that may count
+// twice.
 func (s *spenders) noMoreThanNeeded(reported *audit.Spent, lacking int64) {
 	s.Helper()
 	unanswered, twice := s.unanswered.Load(), int64(0)

@@ -54,8 +54,8 @@ func (l *Ledger) cancelUnsure(now Now, h *reservation) {
 	}
 }
 
-// told notes that the store has carried out a cancellation, or that it need not.
-func (l *Ledger) told(it *item) {
+// settledDoubt notes that the store has carried out a cancellation, or that it need not.
+func (l *Ledger) settledDoubt(it *item) {
 	if it.untold {
 		it.untold = false
 		l.untold--
@@ -119,7 +119,7 @@ func (l *Ledger) cancelled(now Now, it *item, o *store.Outcome) {
 		if it.untold && !it.found && it.end <= now.Store { // its hold may have ended, as used
 			l.wrong++
 		}
-		l.told(it)
+		l.settledDoubt(it)
 	}
 	l.queue.push(it, now)
 }

@@ -187,7 +187,7 @@ func (l *Ledger) finish(it *item) {
 		l.charges--
 	case cancelItem:
 		delete(l.cancels, openID(it.st.ID, it.st.Grant))
-		l.told(it)
+		l.settledDoubt(it)
 	case claimItem:
 		if it.claim.it = nil; it.kept {
 			l.charges--

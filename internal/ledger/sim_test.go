@@ -238,8 +238,8 @@ func (s *sim) ask(g *grant) {
 	})
 }
 
-// mayAllow fails the test if a take was allowed in a bucket that everybody knew to be paused when it
-// began.
+// mayAllow fails the test if a take was allowed in a bucket that everybody knew to be paused when
+// it began.
 func (s *sim) mayAllow(began int64, d *store.Verdict) {
 	if d.Allowed && s.pausedFrom <= began && s.pausedFrom <= d.At().UnixMicro() && d.At().UnixMicro() < s.paused {
 		s.failf("allowed at %v, though paused until %v", float64(d.At().UnixMicro())/1e6, float64(s.paused)/1e6)

@@ -232,8 +232,7 @@ func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.Histor
 	l.pendNeed(now, t)
 }
 
-// close notes how a reservation ended for its holder. What the store has of that is said by
-// [Ledger.told].
+// close notes how a reservation ended for its holder. What the store has of that its answers say.
 func (t *trace) close(now Now, used *store.Amounts) {
 	if t.e == nil || t.closed {
 		return

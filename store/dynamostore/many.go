@@ -261,8 +261,9 @@ func (s *Store) answer(j *job) (store.Verdict, error) {
 // another sending of it may have been granted by that. Nobody waits for it.
 //
 //   - If the last bucket has granted, the take is open in all of them.
-//   - What is open in the first one may have been reserved by another sending, which goes on. It may
-//     be only if this one is told so, or nothing: where it has reserved there itself, others wait.
+//   - What is open in the first one may have been reserved by another sending, which goes on. It
+//     may be only if this one is told so, or nothing: where it has reserved there itself, others
+//     wait.
 func (s *Store) undoUnless(ctx context.Context, last *job, one, t *store.Take, order []int, n int) {
 	ctx = context.WithoutCancel(ctx)
 	o, b := *one, *t

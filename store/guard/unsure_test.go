@@ -74,17 +74,17 @@ func TestWhatTheStoreRefusesMayBeUnsure(t *testing.T) {
 	})
 }
 
-// TestWhatCountsTwiceIsTold: a reservation was given without asking the store. When that is back, it
-// is told, and opens the hold, but its answer is lost, and it is away until after the hold's end:
-// then it has the hold, as used, beside what was used. State tells that, and does not where the hold
-// could still be cancelled, or the store never had it.
+// TestWhatCountsTwiceIsTold: a reservation was given without asking the store. When that is back,
+// it is told, and opens the hold, but its answer is lost, and it is away until after the hold's
+// end: then it has the hold, as used, beside what was used. State tells that, and does not where
+// the hold could still be cancelled, or the store never had it.
 //
 // req: A10
 func TestWhatCountsTwiceIsTold(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		replay mood          // what becomes of the message
-		away   time.Duration // afterwards
+		down   time.Duration // afterwards
 		used   int64         // by the store
 		twice  uint64
 	}{
@@ -101,7 +101,7 @@ func TestWhatCountsTwiceIsTold(t *testing.T) {
 			if d := hold(t, g, "id", 30*time.Second, plan, "k", 5); !d.Allowed || d.Unsure {
 				t.Fatalf("%s: allowed %v, unsure %v", name, d.Allowed, d.Unsure)
 			}
-			if c.away > 0 {
+			if c.down > 0 {
 				inner.mu.Lock()
 				inner.mood, inner.only = well, func(op string, _ bool) mood {
 					if op == "take" {
@@ -116,7 +116,7 @@ func TestWhatCountsTwiceIsTold(t *testing.T) {
 				inner.mu.Unlock()
 			}
 			end(t, g, store.OpSettle, "id", plan, "k", 4)
-			time.Sleep(c.away)
+			time.Sleep(c.down)
 			inner.set(well)
 			wantBack(t, g, time.Minute)
 			time.Sleep(10 * time.Second)
@@ -129,15 +129,16 @@ func TestWhatCountsTwiceIsTold(t *testing.T) {
 	}
 }
 
-// TestASettlementAfterTheHoldIsTold: a call ended while the store was away, and its hold ended there
-// before the store was back: it counts as it was granted. State tells that, unless all was used.
+// TestASettlementAfterTheHoldIsTold: a call ended while the store was away, and its hold ended
+// there before the store was back: it counts as it was granted. State tells that, unless all was
+// used.
 //
 // req: A10
 func TestASettlementAfterTheHoldIsTold(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		used  int64
-		away  time.Duration
+		down  time.Duration
 		want  int64
 		wrong uint64
 	}{{3, time.Minute, 5, 1}, {5, time.Minute, 5, 0}, {7, time.Minute, 7, 1}, {3, 10 * time.Second, 3, 0}} {
@@ -146,7 +147,7 @@ func TestASettlementAfterTheHoldIsTold(t *testing.T) {
 			hold(t, g, "id", 30*time.Second, plan, "k", 5)
 			inner.set(refuses)
 			end(t, g, store.OpSettle, "id", plan, "k", c.used)
-			time.Sleep(c.away)
+			time.Sleep(c.down)
 			inner.set(well)
 			wantBack(t, g, time.Minute)
 			st := g.State()
@@ -174,8 +175,8 @@ func (s *replaying) Take(ctx context.Context, batch []store.Take, out []store.Ve
 }
 
 // TestExcessAfterARenewalThatWasNotTold: a reservation that was given here is renewed just before
-// the store is told of it, and the store is away again before it can be told of the renewal. What is
-// used beyond the estimate is charged, although the hold ended earlier there than here.
+// the store is told of it, and the store is away again before it can be told of the renewal. What
+// is used beyond the estimate is charged, although the hold ended earlier there than here.
 //
 // req: A10
 func TestExcessAfterARenewalThatWasNotTold(t *testing.T) {
