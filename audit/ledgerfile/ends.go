@@ -3,14 +3,14 @@ package ledgerfile
 // ends tells which lines about the ends of calls the store has heard of. It keeps those alone that
 // are not settled yet: an outage may last long.
 type ends struct {
-	open    []*endLine // not settled, in the order of their lines; some may be settled by now
-	calls   map[callName]*endLine
-	last    uint64 // of these lines
-	done    uint64 // the last one up to which all calls were settled
-	heard   uint64 // the store has heard of all ends up to the line of this number
-	written uint64 // the ledger tells so up to this one
-	wrong   uint64 // how often a call may have been counted wrongly
-	wrongs  uint64 // the ledger tells so of that many
+	open              []*endLine // not settled, in the order of their lines; some may be settled by now
+	calls             map[callName]*endLine
+	last              uint64 // of these lines
+	done              uint64 // the last one up to which all calls were settled
+	heard             uint64 // the store has heard of all ends up to the line of this number
+	written           uint64 // the ledger tells so up to this one
+	miscounted        uint64 // how often a call may have been counted wrongly
+	writtenMiscounted uint64 // the ledger tells so of that many
 }
 
 type callName struct {

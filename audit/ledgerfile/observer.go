@@ -102,14 +102,14 @@ func (w *Writer) listen() {
 	if w.pending() {
 		return
 	}
-	wrong := uint64(0) // after what was pending: a call that is counted wrongly was pending before
+	miscounted := uint64(0) // after what was pending: a call that is counted wrongly was pending before
 	if w.opts.Miscounted != nil {
-		wrong = w.opts.Miscounted()
+		miscounted = w.opts.Miscounted()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ends.hear(upTo)
-	w.ends.wrong = max(w.ends.wrong, wrong)
+	w.ends.miscounted = max(w.ends.miscounted, miscounted)
 }
 
 // pending reports whether the store has yet to be told of calls that were settled.

@@ -220,8 +220,8 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 	if l.Heard = 0; w.ends.heard > w.ends.written || l.Event == audit.Opened { // each file shows that it tells this
 		l.Heard = max(1, w.ends.heard)
 	}
-	wrong := w.ends.wrong
-	l.Miscounted = wrong > w.ends.wrongs
+	miscounted := w.ends.miscounted
+	l.Miscounted = miscounted > w.ends.writtenMiscounted
 	if w.file == nil {
 		w.lost++
 		w.mark()
@@ -242,7 +242,7 @@ func (w *Writer) put(l *audit.Line, now time.Time) error {
 		return err
 	}
 	w.torn = false
-	w.ends.wrongs = wrong
+	w.ends.writtenMiscounted = miscounted
 	if l.Heard > 0 {
 		w.ends.written = l.Heard
 	}
