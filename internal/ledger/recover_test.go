@@ -639,6 +639,37 @@ func TestCancelledAfterReplay(t *testing.T) {
 	}
 }
 
+// TestFirstHoldOnAnOldServer: a reservation was given here after the store had it, so it ends later
+// than there. It is given again to a server in the place of that one, and the old one comes back,
+// which has only the hold that it promised: it is renewed there.
+func TestFirstHoldOnAnOldServer(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.take(1)
+	tk := store.Take{ID: "id", Grant: 1, Hold: time.Hour, Buckets: bucket(d.plan, 5, 1)}
+	r := new(ledger.Request)
+	r.Init(&tk)
+	d.l.Begin(d.at(), r)
+	sent := d.l.SentTakes([]store.Take{tk})[0]
+	d.m.take(&sent, d.now)
+	d.l.Unanswered(d.at(), r)
+	d.pass(time.Second)
+	if v := d.l.Decide(d.at(), r); !v.Allowed {
+		t.Fatal("the fallback refuses")
+	}
+	end := d.now + time.Hour.Microseconds()
+	x := d.l.Next(d.at())
+	d.l.Replayed(d.at(), x, []store.Verdict{d.m.take(&x.Takes[0], d.now)}, &d.rep)
+	d.m.failover(1)
+	d.deliver()
+	d.m.back(0)
+	d.hear()
+	if h := d.m.open["id"]; h == nil || h.end < end {
+		t.Errorf("the old server has %+v, want a hold until %d", h, end)
+	}
+	d.wantUsed(6, 1)
+}
+
 // TestGoneIsOfOneServer: an old primary, on which a renewal was, has a reservation open again that
 // was gone on the one in its place.
 func TestGoneIsOfOneServer(t *testing.T) {

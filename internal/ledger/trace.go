@@ -23,7 +23,7 @@ type trace struct {
 	hold    int64 // µs, as it was asked for
 	granted store.Amounts
 	start   int64 // from when on its units count, unless they do not age while held
-	first   int64 // what its take promised
+	first   int64 // what the store promised first
 	end     int64 // what its holder was promised since
 	has     int64 // what the store was told of that
 
@@ -217,14 +217,18 @@ func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.Histor
 		t = &trace{
 			e: e, id: h.storeID(), grant: h.take.Grant, plan: h.take.Buckets[k].Plan, asked: h.take.Buckets,
 			lease: h.take.Lease,
-			hold:  h.take.Hold.Microseconds(), granted: h.granted[k], start: max(v.Now, v.Start), first: h.end,
+			hold:  h.take.Hold.Microseconds(), granted: h.granted[k], start: max(v.Now, v.Start), first: v.HoldEnd().UnixMicro(),
 		}
 		h.traces[k], t.pos = t, len(hist.open)
 		hist.open = append(hist.open, t)
 		l.entries.traces++
 	}
-	if st := wrote(a); t.take[0].at == 0 || t.take[0].mark != st.mark {
+	st, end := wrote(a), v.HoldEnd().UnixMicro()
+	if t.take[0].at == 0 || t.take[0].mark != st.mark {
 		t.take.again(st)
+	}
+	if t.renewed[0].at != 0 || end > t.first { // other data may have only the first hold
+		t.renewed = stamps{st}
 	}
 	t.opened = t.opened || v.Replayed // it may be there although its stamp is not: that may be later
 	t.end = max(t.end, h.end)
