@@ -130,14 +130,10 @@ func (l *Ledger) undone(now Now, it *item, o *store.Outcome) {
 			continue
 		}
 		t := h.ended[k]
-		u := units{
-			plan: t.plan, n: t.used, at: t.take[0].at, start: t.start, end: t.closedAt, stamps: t.settled,
-			lost: true,
+		if t.undone.again(wrote(&o.Histories[i])); t.instead == 0 {
+			t.instead = store.NewGrant()
 		}
-		u.claim = &claim{grant: store.NewGrant(), plan: t.plan}
-		h.forget(t)
-		h.add(now.Store, &u)
-		l.pendClaim(now, e, u.claim)
+		l.pendNeed(now, t)
 	}
 }
 

@@ -47,6 +47,7 @@ type lossSim struct {
 	*sim
 	all    []*admission
 	misses bool
+	reset  int64 // the last one, of any server
 }
 
 func simulateLosses(t *testing.T, n int, what *losses) {
@@ -141,6 +142,7 @@ func (s *lossSim) do(what string) {
 	case "reset":
 		s.note("reset")
 		m.reset(s.now)
+		s.reset = max(s.reset, m.past.reset)
 		for _, a := range s.all {
 			a.may = true
 		}
@@ -211,12 +213,12 @@ func (s *lossSim) charges() {
 	}, func(_ store.Outcome, ok bool) {
 		s.note("process %d: u%d is charged: %v", p.name, n, ok)
 		a.asking, a.allowed = false, ok
-		a.may = a.may || s.store.past.reset >= began
+		a.may = a.may || s.reset >= began
 	})
 }
 
 // resetSince reports whether the record was reset at or after a decision whose answer comes now.
-func (s *lossSim) resetSince(d *store.Verdict) bool { return s.store.past.reset >= d.Now }
+func (s *lossSim) resetSince(d *store.Verdict) bool { return s.reset >= d.Now }
 
 func (s *lossSim) working() (as []*admission) {
 	for _, a := range s.all {

@@ -237,8 +237,12 @@ func (l *Ledger) composeTrace(now Now, d *Delivery, it *item) bool {
 			Op: store.OpSettle, ID: t.id, Grant: t.grant, Buckets: []store.BucketCost{b},
 		})
 	default:
+		grant := t.grant // in the place of the reservation, if it is open again
+		if t.undone.in(t.e.hist.epochs) {
+			grant = t.instead
+		}
 		parts, sum := t.lostParts(now.Store)
-		l.settleIn(d, it, l.chargeAgain(now, t.e, t.plan, t.grant, parts, &sum, recovered))
+		l.settleIn(d, it, l.chargeAgain(now, t.e, t.plan, grant, parts, &sum, recovered))
 	}
 	return true
 }

@@ -694,7 +694,7 @@ func TestGoneIsOfOneServer(t *testing.T) {
 func TestWithdrawnSettlement(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	tk := store.Take{ID: "id", Grant: 1, Hold: time.Hour, Buckets: bucket(d.plan, 5, 1)}
+	tk := store.Take{ID: "id", Grant: 1, Hold: 20 * time.Second, Buckets: bucket(d.plan, 5, 1)}
 	r := new(ledger.Request)
 	r.Init(&tk)
 	d.l.Begin(d.at(), r)
@@ -707,6 +707,12 @@ func TestWithdrawnSettlement(t *testing.T) {
 	d.m.failover(opened)
 	d.deliver()
 	d.wantUsed(3, 0)
+
+	// the data from before come back once more, when the hold is over: all that was granted counts
+	d.pass(20 * time.Second)
+	d.m.failover(opened)
+	d.hear()
+	d.wantUsed(5, 0)
 }
 
 // TestOneDrawsTheMark: of what is lost with a record one thing goes first, because the others would

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/drawgate/drawgate/internal/record"
@@ -27,7 +28,9 @@ type trace struct {
 	end     int64 // what its holder was promised since
 	has     int64 // what the store was told of that
 
-	take, renewed, settled stamps // what the store was told, and by which writes
+	take, renewed, settled stamps      // what the store was told, and by which writes
+	undone                 stamps      // by which writes a cancellation took back what had been settled
+	instead                store.Grant // under which what was used is charged then
 
 	closed   bool          // it was settled or cancelled
 	closedAt int64         // when, on the store's clock
@@ -61,6 +64,8 @@ func (t *trace) judge(now int64) need {
 		switch {
 		case t.settled.in(ep):
 			return needsNothing
+		case t.undone.in(ep):
+			return needsCharge
 		case took:
 			return needsSettlement
 		case t.opened || counted(t.plan, &t.used): // it may be open again, although it was cancelled
@@ -148,7 +153,7 @@ func (h *history) turn(now int64, t *trace) {
 		u.stamps[1] = t.renewed[0]
 	}
 	if t.opened || u.stamps[1].at != 0 { // a record that comes back may have it under its grant
-		u.claim = &claim{grant: t.grant, plan: t.plan}
+		u.claim = &claim{grant: cmp.Or(t.instead, t.grant), plan: t.plan}
 	}
 	spent := t.spent()
 	for i, n := range spent {
