@@ -85,7 +85,13 @@ func (s schema) with(more schema) schema {
 }
 
 // matching is the schema of texts that a pattern matches.
-func matching(p func() *regexp.Regexp) schema { return schema{"pattern": p().String()} }
+func matching(p func() *regexp.Regexp) schema { return schema{"pattern": expression(p)} }
+
+// expression is a regular expression in a schema. It is compiled only when it is written.
+type expression func() *regexp.Regexp
+
+// MarshalText implements [encoding.TextMarshaler].
+func (p expression) MarshalText() ([]byte, error) { return []byte(p().String()), nil }
 
 // textBy is the form of texts that a func reads. more is what their schema says about them.
 func textBy(read func(*decoder, entry) string, more schema) form[string] {
