@@ -43,7 +43,8 @@ const mib = 1 << 20
 // req: C12
 func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it measures the heap
 	needs.NoRace(t)
-	const size, most = 16 * mib, 4 * mib
+	const most = 4 * mib
+	size := int64(needs.Rounds(6, 16, 16)) * mib
 	event := `data: {"choices":[{"index":0,"delta":{"content":"word"}}]}` + "\n\n"
 	for name, c := range map[string]struct {
 		first, again, kind string
@@ -74,7 +75,7 @@ func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it meas
 				w.Header().Set("Content-Type", c.kind)
 				io.WriteString(w, c.first)
 				piece := bytes.Repeat([]byte(c.again), 1+(64<<10)/len(c.again))
-				for n := 0; n < size; n += len(piece) {
+				for n := int64(0); n < size; n += int64(len(piece)) {
 					w.Write(piece)
 				}
 				http.NewResponseController(w).Flush()
