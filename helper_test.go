@@ -3,7 +3,6 @@ package drawgate_test
 import (
 	"context"
 	"errors"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,12 +10,13 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
 
 // long makes some tests run for longer, and be strict about how long things take on a real clock.
-var long = os.Getenv("DRAWGATE_LONG") != ""
+var long = needs.Long()
 
 // Limits of the tests. None joins entries, so that every instant is exact.
 

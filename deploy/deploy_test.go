@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // one limits a site to that many requests of all clients together in any second.
@@ -66,7 +68,7 @@ var proxies = []struct {
 var flooded, rest, siteRate, perClient = rates()
 
 func rates() (d, rest time.Duration, site, client int) {
-	if os.Getenv("DRAWGATE_LONG") != "" {
+	if needs.Long() {
 		return 10 * time.Second, 0, 300, 20
 	}
 	return 3 * time.Second, 20 * time.Millisecond, 60, 4

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // verdict is the required outcome of a request.
@@ -164,7 +166,7 @@ func traefik(s *testbed) *process {
 // requires it.
 func hasTraefik() bool {
 	_, err := exec.LookPath("traefik")
-	return err == nil || os.Getenv("DRAWGATE_LONG") != ""
+	return err == nil || needs.Long()
 }
 
 // documented starts proxies with configurations from docs/forward-auth.md that are not files of

@@ -430,7 +430,7 @@ func TestRandomEstimates(t *testing.T) {
 	needs.NoRace(t) // calls one after the other
 	t.Parallel()
 	calls := 500
-	if os.Getenv("DRAWGATE_LONG") != "" {
+	if needs.Long() {
 		calls = 10_000
 	}
 	rows := map[string][]row{}

@@ -218,7 +218,7 @@ func TestBatchOfProcesses(t *testing.T) {
 	const workers, perMinute, perHour = 8, 20, 35
 	// the limits that refuse, and how often the last of them has to
 	minute, refuse, refusals := "", []string{"hour"}, 2*workers
-	if os.Getenv("DRAWGATE_LONG") == "1" {
+	if needs.Long() {
 		minute, refuse, refusals = strconv.Itoa(perMinute), []string{"hour", "minute"}, 5*workers
 	}
 	b := newBench(t, "RATE_LIMIT_PER_MINUTE="+minute, "RATE_LIMIT_PER_HOUR="+strconv.Itoa(perHour),

@@ -18,7 +18,7 @@ import (
 
 // flood says how many distinct keys a server is asked about, and how many buckets it may keep.
 func flood() (keys, buckets int) {
-	if os.Getenv("DRAWGATE_LONG") != "" {
+	if needs.Long() {
 		return 10_000_000, 200_000
 	}
 	return 50_000, 5_000

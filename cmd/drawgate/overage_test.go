@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/internal/sleep"
 	"github.com/drawgate/drawgate/llm/simulator"
@@ -105,7 +105,7 @@ func TestZeroOverageInTrouble(t *testing.T) { //nolint:tparallel // the long run
 // overages runs both kinds of windows one after the other with DRAWGATE_LONG, and otherwise one.
 func overages(t *testing.T, trouble bool, brief simulator.Window) {
 	t.Helper()
-	if os.Getenv("DRAWGATE_LONG") == "" {
+	if !needs.Long() {
 		t.Parallel()
 		o := &overage{t: t, windows: brief, trouble: trouble}
 		o.short()

@@ -4,12 +4,12 @@ package main
 
 import (
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
@@ -36,7 +36,7 @@ policies: {api: {limits: [{name: rph, rolling: 1h, amount: 1000}, {name: rate, b
 				servers[i] = b.daemon()
 			}
 			rounds := 3
-			if os.Getenv("DRAWGATE_LONG") == "1" {
+			if needs.Long() {
 				rounds = 100
 			}
 			for round := range rounds {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/api"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
@@ -30,7 +30,7 @@ store: `
 func TestServersCountEachOther(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	long := os.Getenv("DRAWGATE_LONG") != ""
+	long := needs.Long()
 	var env []string
 	if long {
 		env = append(env, "DRAWGATE_STORE_TIMEOUT=50ms")

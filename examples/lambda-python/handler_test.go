@@ -217,7 +217,7 @@ func (w *world) mustAgree(t *testing.T, lost int64) {
 	}
 }
 
-func long() bool { return os.Getenv("DRAWGATE_LONG") != "" }
+func long() bool { return needs.Long() }
 
 // A function that Lambda stops between invocations, and that is stopped in the middle of one at
 // every point where it waits for somebody else, never causes a call too many, settles once, and

@@ -18,6 +18,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/lambdatest"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
 
@@ -191,7 +192,7 @@ func (i instance) mustGrant(t *testing.T) (failed int64) {
 // req: A1, A3
 func TestStoppedAtRandom(t *testing.T) { //nolint:paralleltest // credentials come from the environment
 	d := 6 * time.Second
-	if os.Getenv("DRAWGATE_LONG") != "" {
+	if needs.Long() {
 		d = time.Minute
 	}
 	w := newWorld(t)

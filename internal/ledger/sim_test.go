@@ -3,7 +3,6 @@ package ledger_test
 import (
 	"container/heap"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/ledger"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -497,7 +497,7 @@ func (s *sim) settledUp() {
 }
 
 // long enables the long forms of tests.
-var long = os.Getenv("DRAWGATE_LONG") != ""
+var long = needs.Long()
 
 func simulate(t *testing.T, n int, f faults) {
 	t.Helper()

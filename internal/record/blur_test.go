@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/record"
 )
 
@@ -53,7 +53,7 @@ func TestNeverOverWithBlur(t *testing.T) {
 	switch {
 	case testing.Short():
 		rounds = 2000
-	case os.Getenv("DRAWGATE_LONG") != "":
+	case needs.Long():
 		rounds = 1_000_000
 	}
 	for seed := range rounds {

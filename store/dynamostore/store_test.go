@@ -3,7 +3,6 @@ package dynamostore_test
 import (
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -240,7 +239,7 @@ func TestScripts(t *testing.T) {
 }
 
 // long is set to run the long forms of the tests that have one.
-var long = os.Getenv("DRAWGATE_LONG") != ""
+var long = needs.Long()
 
 // scripts is how many are compared.
 func scripts() int {

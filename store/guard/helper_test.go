@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,12 +11,13 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 )
 
 // long enables the long forms of tests.
-var long = os.Getenv("DRAWGATE_LONG") != ""
+var long = needs.Long()
 
 // mood is how a faulty store behaves.
 type mood int

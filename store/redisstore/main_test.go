@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,13 +10,14 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 // long is set to run the long forms of the tests that have one.
-var long = os.Getenv("DRAWGATE_LONG") != ""
+var long = needs.Long()
 
 var prefixes atomic.Int64
 

@@ -2,12 +2,12 @@ package sqlitestore_test
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/drawgate/drawgate"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -18,7 +18,7 @@ import (
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	processes, goroutines, d, amount := 4, 16, 1500*time.Millisecond, int64(2000)
-	if os.Getenv("DRAWGATE_LONG") != "" {
+	if needs.Long() {
 		processes, goroutines, d, amount = 8, 64, 10*time.Second, 20_000
 	}
 	zone := dayZone()
