@@ -54,10 +54,10 @@ deps:
 traefik:
 	./tools/traefik.sh
 
-# The compiler has more to do here than the tests. It is quicker without debug information and without C, and by a sixth if its
-# garbage collector runs only when it uses much memory. More packages at a time than processors, because some tests wait; those
+# The compiler has more to do here than the tests. It is quicker without debug information and without C, by a sixth if its
+# garbage collector runs only when it uses much memory, and with one thread for each package. More packages at a time than processors, because some tests wait; those
 # that wait longest go first.
-quick: export GOFLAGS += -ldflags=-s -gcflags=all=-dwarf=false
+quick: export GOFLAGS += -ldflags=-s '-gcflags=all=-dwarf=false -c=1'
 quick:
 	CGO_ENABLED=0 $(FEW_GC) $(GO) test -short -vet=all -p $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) \
 		./cmd/drawgate ./server ./telemetry ./store/... ./...
@@ -77,7 +77,7 @@ test: deps size testtools
 
 # The longest ones first: they wait for much, and the others use the processors meanwhile.
 test-race:
-	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race -gcflags='modernc.org/...=-race=false -dwarf=false' \
+	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race -gcflags='modernc.org/...=-race=false -dwarf=false -c=1' \
 		./cmd/drawgate ./store/redisstore ./gateway $$(bin/concurrent)
 
 test-rest: test-plain test-servers

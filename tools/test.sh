@@ -5,4 +5,4 @@
 set -eu
 testlog=$(cd "$(dirname "$0")/.." && pwd)/bin/testlog
 # shellcheck disable=SC2086 # several words
-GOGC=off GOMEMLIMIT=1GiB go test -exec "env -u GOGC -u GOMEMLIMIT" -json -vet=off -gcflags=all=-dwarf=false -ldflags=-s -shuffle=on -count=1 -timeout=20m "$@" 2>&1 | "$testlog" ${TESTLOG-}
+GOGC=off GOMEMLIMIT=1GiB go test -exec "env -u GOGC -u GOMEMLIMIT" -json -vet=off -gcflags='all=-dwarf=false -c=1' -ldflags=-s -shuffle=on -count=1 -timeout=20m "$@" 2>&1 | "$testlog" ${TESTLOG-}
