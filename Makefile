@@ -23,8 +23,9 @@ TAGS := grpcnotrace
 # The largest size that the program may have, in bytes.
 MAX_SIZE := 54000000
 
-# For the compiler.
+# For the compiler. tools/test.sh has the same: what is compiled for one is there for the other.
 FEW_GC := GOGC=off GOMEMLIMIT=1GiB
+GCFLAGS := '-gcflags=all=-dwarf=false -c=1'
 
 # The systems that the tests do not run on: all code and all tests are compiled for them.
 PLATFORMS := windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
@@ -54,10 +55,10 @@ deps:
 traefik:
 	./tools/traefik.sh
 
-# The compiler has more to do here than the tests. It is quicker without debug information and without C, by a sixth if its
-# garbage collector runs only when it uses much memory, and with one thread for each package. More packages at a time than processors, because some tests wait; those
-# that wait longest go first.
-quick: export GOFLAGS += -ldflags=-s '-gcflags=all=-dwarf=false -c=1'
+# The compiler has more to do here than the tests. It is quicker without debug information and without C, by a sixth if its garbage
+# collector runs only when it uses much memory, and with one thread for each package. More packages at a time than processors,
+# because some tests wait; those that wait longest go first.
+quick: export GOFLAGS += -ldflags=-s $(GCFLAGS)
 quick:
 	CGO_ENABLED=0 $(FEW_GC) $(GO) test -short -vet=all -p $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) \
 		./cmd/drawgate ./server ./telemetry ./store/... ./...
@@ -71,7 +72,7 @@ testtools:
 # other programs.
 test: export DRAWGATE_TEST_PROGRAM = $(CURDIR)/bin/drawgate
 test: deps size testtools
-	$(FEW_GC) $(GO) vet ./...
+	$(FEW_GC) $(GO) vet $(GCFLAGS) ./...
 	bin/concurrent -later >bin/later
 	+$(MAKE) --no-print-directory -j3 -Otarget test-race test-rest test-modules
 
@@ -92,8 +93,8 @@ test-servers: test-plain
 		./tools/test.sh -run '^Test(Store|ServerClock|Same.*|Functions.*|KindsOfFaults|Versions|Generations|PromotedReplica|MissingPermissions|RightsOn.*|Peers12.*|DataLost|SlotsMove|ServerIsFull|RecordsOfEarlierVersions|BesideTheVersionBefore)$$' ./store/redisstore -rapid.checks=10 || exit 1; done
 
 test-modules: test-later
-	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(CURDIR)/tools/test.sh ./...) || exit 1; done
-	cd benchmarks && $(GO) vet ./... && $(GO) build ./... && $(CURDIR)/tools/test.sh ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./internal/...
+	for m in $(MODULES); do (cd $$m && $(FEW_GC) $(GO) vet $(GCFLAGS) ./... && $(CURDIR)/tools/test.sh ./...) || exit 1; done
+	cd benchmarks && export $(FEW_GC) && $(GO) vet $(GCFLAGS) ./... && $(GO) build $(GCFLAGS) ./... && $(CURDIR)/tools/test.sh ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./internal/...
 
 # Tests that leave themselves to a run without the race detector. The detector does not look into
 # SQLite, which was translated from C and is five times as slow under it.

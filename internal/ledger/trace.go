@@ -65,7 +65,10 @@ func (t *trace) judge(now int64) need {
 		case t.settled.in(ep):
 			return needsNothing
 		case t.undone.in(ep):
-			return needsCharge
+			if counted(t.plan, &t.used) {
+				return needsCharge
+			}
+			return needsNothing
 		case took:
 			return needsSettlement
 		case t.opened || counted(t.plan, &t.used): // it may be open again, although it was cancelled
