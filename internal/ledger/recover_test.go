@@ -670,6 +670,26 @@ func TestFirstHoldOnAnOldServer(t *testing.T) {
 	d.wantUsed(6, 1)
 }
 
+// TestTakeSentAgainToOlderData: a server that has only the first hold of a reservation that was
+// renewed answers its take, which its caller sends again. The renewal is still missing there.
+func TestTakeSentAgainToOlderData(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	r := d.reserve(5, time.Hour)
+	taken := len(d.m.hist) - 1
+	o := d.settle(store.Settlement{
+		Op: store.OpRenew, ID: r.ID, Grant: r.Grant, Hold: 2 * time.Hour, Buckets: r.Buckets,
+	})
+	d.m.failover(taken)
+	if v := d.ask(r); !v.Replayed {
+		t.Fatal("the older data do not have it")
+	}
+	d.hear()
+	if h, end := d.m.open[r.ID], o.End.UnixMicro(); h == nil || h.end < end {
+		t.Errorf("the server has %+v, want a hold until %d", h, end)
+	}
+}
+
 // TestGoneIsOfOneServer: an old primary, on which a renewal was, has a reservation open again that
 // was gone on the one in its place.
 func TestGoneIsOfOneServer(t *testing.T) {

@@ -213,6 +213,7 @@ func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.Histor
 	if h.traces == nil {
 		h.traces = make([]*trace, len(h.parts))
 	}
+	st, end := wrote(a), v.HoldEnd().UnixMicro()
 	t := h.traces[k]
 	if t == nil || t.e == nil {
 		hist := e.historyOf()
@@ -224,22 +225,21 @@ func (l *Ledger) trace(now Now, h *reservation, k int, e *entry, a *store.Histor
 		}
 		t = &trace{
 			e: e, id: h.storeID(), grant: h.take.Grant, plan: h.take.Buckets[k].Plan, asked: h.take.Buckets,
-			lease: h.take.Lease,
-			hold:  h.take.Hold.Microseconds(), granted: h.granted[k], start: max(v.Now, v.Start), first: v.HoldEnd().UnixMicro(),
+			lease: h.take.Lease, hold: h.take.Hold.Microseconds(), granted: h.granted[k], start: max(v.Now, v.Start),
+			first: end,
 		}
 		h.traces[k], t.pos = t, len(hist.open)
 		hist.open = append(hist.open, t)
 		l.entries.traces++
 	}
-	st, end := wrote(a), v.HoldEnd().UnixMicro()
 	if t.take[0].at == 0 || t.take[0].mark != st.mark {
 		t.take.again(st)
 	}
-	if t.renewed[0].at != 0 || end > t.first { // other data may have only the first hold
-		t.renewed = stamps{st}
-	}
 	t.opened = t.opened || v.Replayed // it may be there although its stamp is not: that may be later
 	t.end = max(t.end, h.end)
+	if end >= t.end && (t.renewed[0].at != 0 || end > t.first) { // other data may have only the first hold
+		t.renewed = stamps{st}
+	}
 	t.has = max(t.has, h.end)
 	l.pendNeed(now, t)
 }
