@@ -1,0 +1,35 @@
+package pgstore
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// Clock is a clock that stands still until it is moved.
+type Clock struct{ us atomic.Int64 }
+
+// NewClock returns a clock that stands at an instant in 2023.
+func NewClock() *Clock {
+	c := &Clock{}
+	c.us.Store(1_700_000_000_000_000)
+	return c
+}
+
+// Advance moves the clock.
+func (c *Clock) Advance(d time.Duration) { c.us.Add(d.Microseconds()) }
+
+// Use has a store use the clock instead of the server's.
+func (c *Clock) Use(o *Options) { o.clock = c.us.Load }
+
+// Between has f called at the steps of each transaction.
+func (o *Options) Between(f func(ctx context.Context, step string)) { o.between = f }
+
+// Sweep removes what is unused, as cleaning does, except for what was used in the last time.
+func (s *Store) Sweep(ctx context.Context, grace time.Duration) error {
+	now, err := s.clock(ctx)
+	for after, more := "", true; more && err == nil; {
+		after, more, err = s.sweep(ctx, after, now-grace.Microseconds())
+	}
+	return err
+}

@@ -1,0 +1,325 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
+)
+
+// The operations of the history. The numbers are stored and never change.
+const (
+	opTake int16 = iota
+	opSettle
+	opCancel
+	opCharge
+	opExpire
+	opRefund
+	opPause
+	opUnpause
+)
+
+var opNames = [...]string{"take", "settle", "cancel", "charge", "expire", "refund", "pause", "unpause"}
+
+// event is a row of the history.
+type event struct {
+	op     int16
+	takes  int32
+	key    store.Key
+	units  string
+	id     string
+	labels []store.Label
+}
+
+// plain reports whether an event has neither an ID nor labels.
+func (e *event) plain() bool { return e.id == "" && len(e.labels) == 0 }
+
+// note adds an event to the history. Plain takes that are alike become one row.
+func (st *step) note(e event) {
+	if !st.s.keepsHistory(e.key) {
+		return
+	}
+	e.takes = 1
+	if e.plain() {
+		for i := len(st.events) - 1; i >= max(0, len(st.events)-8); i-- {
+			if x := &st.events[i]; x.plain() && x.op == e.op && x.key == e.key && x.units == e.units {
+				x.takes++
+				return
+			}
+		}
+	}
+	st.events = append(st.events, e)
+}
+
+// queueEvents adds the writing of the events: of plain ones by one statement.
+func (st *step) queueEvents(b *pgx.Batch) {
+	var at []int64
+	var op []int16
+	var tenant, policy, name, units []string
+	var takes []int32
+	for i := range st.events {
+		e := &st.events[i]
+		k := store.Key{Tenant: text(e.key.Tenant), Policy: text(e.key.Policy), Name: text(e.key.Name)}
+		if e.plain() {
+			at, op, takes = append(at, st.now), append(op, e.op), append(takes, e.takes)
+			tenant, policy, name = append(tenant, k.Tenant), append(policy, k.Policy), append(name, k.Name)
+			units = append(units, text(e.units))
+			continue
+		}
+		var id *string
+		if e.id != "" {
+			t := text(e.id)
+			id = &t
+		}
+		b.Queue(st.s.sql.event, st.now, e.op, k.Tenant, k.Policy, k.Name, e.takes, text(e.units), id, labelTexts(e.labels))
+	}
+	if len(at) > 0 {
+		b.Queue(st.s.sql.events, at, op, tenant, policy, name, takes, units)
+	}
+}
+
+// notText is how a text begins that the database cannot keep, and which is therefore written in
+// hexadecimal digits.
+const notText = "\x01"
+
+// text returns a text as the database can keep it.
+func text(s string) string {
+	if utf8.ValidString(s) && !strings.Contains(s, "\x00") && !strings.HasPrefix(s, notText) {
+		return s
+	}
+	return notText + hex.EncodeToString([]byte(s))
+}
+
+// untext is the inverse of text.
+func untext(s string) string {
+	if rest, ok := strings.CutPrefix(s, notText); ok {
+		if b, err := hex.DecodeString(rest); err == nil {
+			return string(b)
+		}
+	}
+	return s
+}
+
+var labelName = strings.NewReplacer(`\`, `\\`, `=`, `\=`)
+
+// labelTexts returns labels as name=value.
+func labelTexts(labels []store.Label) (all []string) {
+	for _, l := range labels {
+		all = append(all, text(labelName.Replace(l.Name)+"="+l.Value))
+	}
+	return all
+}
+
+// labelOf is the inverse of labelTexts for one label.
+func labelOf(s string) (l store.Label) {
+	s = untext(s)
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+		case s[i] == '=':
+			l.Value = s[i+1:]
+			return l
+		}
+		l.Name += s[i : i+1]
+	}
+	return l
+}
+
+// formatUnits writes amounts as "requests=1 tokens=250": one amount per unit, the largest if
+// several limits have that unit.
+func formatUnits(limits []store.Limit, n store.Amounts, skip store.Kind) string {
+	var buf []byte
+	for i := range limits {
+		unit, most, first := unitOf(&limits[i]), int64(0), true
+		for j := range limits {
+			if unitOf(&limits[j]) != unit || limits[j].Kind == skip {
+				continue
+			}
+			first = first && j >= i
+			most = max(most, n[j])
+		}
+		if !first || most == 0 {
+			continue
+		}
+		if len(buf) > 0 {
+			buf = append(buf, ' ')
+		}
+		buf = append(append(buf, unit...), '=')
+		buf = strconv.AppendInt(buf, most, 10)
+	}
+	return string(buf)
+}
+
+func unitOf(l *store.Limit) string {
+	if l.Unit == "" {
+		return store.UnitRequests
+	}
+	return l.Unit
+}
+
+func parseUnits(text string) (units []store.Cost) {
+	for f := range strings.FieldsSeq(text) {
+		unit, n, _ := strings.Cut(f, "=")
+		v, _ := strconv.ParseInt(n, 10, 64)
+		units = append(units, store.Cost{Unit: unit, N: v})
+	}
+	return units
+}
+
+// settledUnits returns what a settlement used of an open reservation.
+func settledUnits(bc *store.BucketCost, open *record.Open) string {
+	var n store.Amounts
+	specs := store.Internal.Specs(bc.Plan, false)
+	for i := range open.Parts {
+		p := &open.Parts[i]
+		for j := range specs {
+			if specs[j].ID != p.Limit {
+				continue
+			}
+			if n[j] = bc.N[j]; n[j] == store.KeepEstimate {
+				n[j] = p.N
+			}
+		}
+	}
+	for j := range specs { // what nothing was reserved of
+		held := slices.ContainsFunc(open.Parts, func(p record.Part) bool { return p.Limit == specs[j].ID })
+		if !held && specs[j].Kind != record.Concurrency {
+			n[j] = max(0, bc.N[j])
+		}
+	}
+	return formatUnits(bc.Plan.Policy().Limits, n, 0)
+}
+
+// noteSettled records in the history what a settlement did to one bucket.
+func (st *step) noteSettled(s *store.Settlement, bc *store.BucketCost, r *row, open *record.Open) {
+	if open == nil && s.Op != store.OpCharge {
+		return
+	}
+	st.mark(r)
+	e := event{key: r.key, id: s.ID, labels: r.notes[s.ID].labels}
+	switch s.Op {
+	case store.OpSettle:
+		e.op, e.units = opSettle, settledUnits(bc, open)
+	case store.OpCancel:
+		e.op = opCancel
+	case store.OpCharge: // of which concurrency limits take no notice
+		e.op, e.units, e.id = opCharge, formatUnits(bc.Plan.Policy().Limits, bc.N, store.Concurrency), ""
+		e.labels = s.Labels
+	default:
+		return
+	}
+	st.note(e)
+	if s.Op != store.OpCharge {
+		delete(r.notes, s.ID)
+	}
+}
+
+// notePause records in the history that a bucket's pause began or ended, if it did. before is its
+// pause until then.
+func (st *step) notePause(s *store.Settlement, r *row, before *record.Pause) {
+	e, p := event{op: opPause, key: r.key}, r.rec.Pause
+	switch p {
+	case before:
+		return
+	case nil:
+		e.op, p = opUnpause, before
+	}
+	e.labels = append(slices.Clone(s.Labels), store.Label{
+		Name:  "until",
+		Value: time.UnixMicro(p.Until).UTC().Format(time.RFC3339Nano),
+	})
+	if s.Reason != "" {
+		e.labels = append(e.labels, store.Label{Name: "reason", Value: s.Reason})
+	}
+	st.mark(r)
+	st.note(e)
+}
+
+// pageRows is how many rows are read at a time.
+const pageRows = 1000
+
+// Read implements [store.Journal]. Events are in the order of their instants. One whose transaction
+// is not committed when those of the same instant are read is missed.
+func (s *Store) Read(ctx context.Context, want store.EventQuery, yield func(store.Event) bool) error {
+	at, seq := want.From.Add(time.Microsecond-1).UnixMicro()-1, int64(1<<62)
+	to := int64(1 << 62)
+	if !want.To.IsZero() {
+		to = want.To.Add(time.Microsecond - 1).UnixMicro()
+	}
+	var policy, tenant, name *string
+	var op *int16
+	var labels []string
+	if want.Policy != "" {
+		policy = &want.Policy
+	}
+	if want.Op != "" {
+		n := int16(slices.Index(opNames[:], want.Op)) //nolint:gosec // there are eight
+		op = &n
+	}
+	if want.Tenant != nil {
+		t := text(*want.Tenant)
+		tenant = &t
+	}
+	if want.Key != nil {
+		n := text(*want.Key)
+		name = &n
+	}
+	labels = labelTexts(want.Labels)
+	for {
+		var page []store.Event
+		n := 0
+		err := s.query(ctx, "read", s.sql.read, []any{at, seq, to, policy, op, tenant, name, labels, pageRows},
+			func(rows pgx.Rows) error {
+				n++
+				e, takes, err := readEvent(rows, &at, &seq)
+				for range takes {
+					page = append(page, e)
+				}
+				return err
+			})
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			if want.Match(&page[i]) && !yield(page[i]) {
+				return nil
+			}
+		}
+		if n < pageRows {
+			return nil
+		}
+	}
+}
+
+// readEvent reads a row of the history, and where it is.
+func readEvent(rows pgx.Rows, at, seq *int64) (e store.Event, takes int32, err error) {
+	var op int16
+	var units string
+	var id *string
+	var labels []string
+	if err := rows.Scan(seq, at, &op, &e.Key.Tenant, &e.Key.Policy, &e.Key.Name, &takes, &units, &id, &labels); err != nil {
+		return e, 0, err
+	}
+	e.At, e.Op = time.UnixMicro(*at), "unknown"
+	if op >= 0 && int(op) < len(opNames) {
+		e.Op = opNames[op]
+	}
+	e.Key.Tenant, e.Key.Policy, e.Key.Name = untext(e.Key.Tenant), untext(e.Key.Policy), untext(e.Key.Name)
+	e.Units = parseUnits(untext(units))
+	if id != nil {
+		e.ID = untext(*id)
+	}
+	for _, l := range labels {
+		e.Labels = append(e.Labels, labelOf(l))
+	}
+	return e, takes, nil
+}

@@ -1,0 +1,278 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// link has the connections to the database.
+type link struct {
+	a        *address
+	log      *slog.Logger
+	sql      *statements
+	existing bool
+	warned   sync.Once
+
+	mu     sync.Mutex
+	pool   atomic.Pointer[pgxpool.Pool] // replaced while mu is held; nil: none was needed yet
+	plain  bool                         // guarded by mu: without prepared statements, because a pooler does not keep them
+	closed bool                         // guarded by mu
+}
+
+func newLink(a *address, s *Store) *link {
+	return &link{a: a, log: s.opts.Logger, sql: s.sql, existing: s.opts.Existing}
+}
+
+// mostLanes is how many transactions a store has under way at most: more would queue in the server.
+const mostLanes = 8
+
+// lanes returns how many transactions may be under way: one connection is left for what reads.
+func (l *link) lanes() int { return min(mostLanes, max(1, int(l.a.pool.MaxConns)-1)) }
+
+func (l *link) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	p := l.pool.Load()
+	if p == nil {
+		var err error
+		if p, err = l.open(nil); err != nil {
+			return nil, err
+		}
+	}
+	return p.Acquire(ctx)
+}
+
+// open makes the pool, or makes it anew if it is still old.
+func (l *link) open(old *pgxpool.Pool) (*pgxpool.Pool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.pool.Load(); p != old || l.closed {
+		return p, nil
+	}
+	cfg := l.a.pool.Copy()
+	if l.plain {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	cfg.AfterConnect = l.check
+	p, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	l.pool.Store(p)
+	return p, nil
+}
+
+// mend prepares for another attempt after an error, and reports whether one may help. A server that
+// was started again has closed all connections; one that takes no writes may not be the primary any
+// more.
+func (l *link) mend(err error) bool {
+	p := l.pool.Load()
+	if p == nil || !lost(err) {
+		return false
+	}
+	switch code(err) {
+	case codeNoStatement, codeStatementTwice:
+		l.withoutStatements(p)
+	default:
+		p.Reset()
+	}
+	return true
+}
+
+// withoutStatements makes the pool anew, without prepared statements.
+func (l *link) withoutStatements(old *pgxpool.Pool) {
+	l.mu.Lock()
+	first := !l.plain
+	l.plain = true
+	l.mu.Unlock()
+	if !first {
+		old.Reset()
+		return
+	}
+	l.log.Info("pgstore: a pooler stands before the server and keeps no prepared statements: going on without them")
+	if p, err := l.open(old); err == nil && p != old {
+		go old.Close() // it waits for those who use a connection
+	}
+}
+
+func (l *link) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	if p := l.pool.Load(); p != nil {
+		p.Close()
+	}
+}
+
+// check looks whether a new connection leads to tables that this version can use, and makes them if
+// there are none.
+func (l *link) check(ctx context.Context, c *pgx.Conn) error {
+	version, err := l.version(ctx, c)
+	if code(err) == codeUndefinedTable && !l.existing {
+		if err = l.create(ctx, c); err == nil {
+			version, err = l.version(ctx, c)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if version > schemaVersion {
+		return fmt.Errorf("%w: a newer version of this program has made version %d of them, and this one knows %d: "+
+			"use the newer one", ErrTables, version, schemaVersion)
+	}
+	l.warned.Do(func() { l.warn(ctx, c) })
+	return nil
+}
+
+// version returns the version of the tables.
+func (l *link) version(ctx context.Context, c *pgx.Conn) (int, error) {
+	var text string
+	err := c.QueryRow(ctx, l.sql.version).Scan(&text)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return 0, fmt.Errorf("%w: the table %s_setting does not have their version: another program made it, or they "+
+			"were cleared: choose another prefix, or drop them", ErrTables, l.sql.prefix)
+	case code(err) == codeUndefinedColumn:
+		return 0, fmt.Errorf("%w: another program has made the table %s_setting: choose another prefix: %w", ErrTables,
+			l.sql.prefix, err)
+	case err != nil:
+		return 0, err
+	}
+	version, err := strconv.Atoi(text)
+	if err != nil || version < 1 {
+		return 0, fmt.Errorf("%w: the table %s_setting says that their version is %q", ErrTables, l.sql.prefix, text)
+	}
+	return version, nil
+}
+
+// createLock is the advisory lock under which tables are made.
+const createLock = 0x6472_6177_6761_7465 // "drawgate"
+
+// create makes the tables, unless another process has just made them.
+func (l *link) create(ctx context.Context, c *pgx.Conn) error {
+	tx, err := c.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
+	if _, err = tx.Exec(ctx, l.sql.documentLock, int64(createLock)); err != nil {
+		return err
+	}
+	var found *string
+	if err = tx.QueryRow(ctx, `SELECT to_regclass($1)::text`, l.sql.table("setting")).Scan(&found); err != nil || found != nil {
+		return err
+	}
+	if _, err = tx.Exec(ctx, l.sql.create, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	if err = tx.Commit(ctx); err == nil {
+		l.log.Info("pgstore: made the tables", "prefix", l.sql.prefix)
+	}
+	return err
+}
+
+// warn looks for settings with which an answer may be forgotten.
+func (l *link) warn(ctx context.Context, c *pgx.Conn) {
+	f, err := readFacts(ctx, c, l.sql)
+	if err != nil {
+		l.log.Warn("pgstore: the server's settings cannot be read", "error", err)
+		return
+	}
+	for _, w := range f.Warnings() {
+		l.log.Warn("pgstore: " + w)
+	}
+}
+
+// Facts are settings of a server that say what it may lose.
+type Facts struct {
+	Version           int    // such as 150018
+	SynchronousCommit string // off: the server may forget the last answers when it crashes
+	Fsync             bool
+	FullPageWrites    bool
+	SynchronousNames  string // of standbys that have what was answered
+	Standbys          int    // that are connected
+	Standby           bool   // it is one itself
+	ReadOnly          bool
+}
+
+func readFacts(ctx context.Context, c *pgx.Conn, sql *statements) (f Facts, err error) {
+	var fsync, pages, readOnly string
+	err = c.QueryRow(ctx, sql.facts).Scan(&f.Version, &f.SynchronousCommit, &fsync, &pages, &f.SynchronousNames,
+		&f.Standbys, &f.Standby, &readOnly)
+	f.Fsync, f.FullPageWrites, f.ReadOnly = fsync == "on", pages == "on", readOnly == "on"
+	return f, err
+}
+
+// Warnings say what the server may lose, and what to do about it.
+func (f Facts) Warnings() (all []string) {
+	add := func(text string) { all = append(all, text) }
+	if f.SynchronousCommit == "off" {
+		add("synchronous_commit is off: after a crash the server has forgotten what it answered in about the last second, " +
+			"and may admit it again: set it to on for this role (ALTER ROLE ... SET synchronous_commit = on)")
+	}
+	if !f.Fsync {
+		add("fsync is off: a loss of power may damage the database")
+	}
+	if !f.FullPageWrites {
+		add("full_page_writes is off: a loss of power may damage the database")
+	}
+	if f.Standbys > 0 && (f.SynchronousNames == "" || f.SynchronousCommit == "local") {
+		add("standbys copy the server with a delay: one that takes its place has forgotten what was answered in that time, " +
+			"and may admit it again: set synchronous_standby_names if it must not")
+	}
+	return all
+}
+
+// Facts returns the settings of the server that say what it may lose.
+func (s *Store) Facts(ctx context.Context) (f Facts, err error) {
+	leave, err := s.enter(ctx, "facts")
+	if err != nil {
+		return f, err
+	}
+	defer leave()
+	conn, err := s.link.acquire(ctx)
+	if err != nil {
+		return f, storeError("facts", err)
+	}
+	defer conn.Release()
+	f, err = readFacts(ctx, conn.Conn(), s.sql)
+	return f, storeError("facts", err)
+}
+
+// Ping implements [store.Pinger]. It writes, and takes that back, because a server that takes no
+// writes cannot decide.
+func (s *Store) Ping(ctx context.Context) error {
+	leave, err := s.enter(ctx, "ping")
+	if err != nil {
+		return err
+	}
+	defer leave()
+	for attempt := 0; ; attempt++ {
+		err := s.ping(ctx)
+		if err == nil || ctx.Err() != nil || attempt > 0 || !s.link.mend(err) {
+			return storeError("ping", err)
+		}
+	}
+}
+
+func (s *Store) ping(ctx context.Context) error {
+	conn, err := s.link.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	if _, err := s.link.version(ctx, conn.Conn()); err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue(s.sql.ping)
+	b.Queue("ROLLBACK")
+	return conn.SendBatch(ctx, b).Close()
+}

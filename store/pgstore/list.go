@@ -1,0 +1,209 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/drawgate/drawgate/internal/storekey"
+	"github.com/drawgate/drawgate/store"
+)
+
+// List implements [store.Lister] for keys of exactly this tenant and policy.
+func (s *Store) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
+	from := storekey.Start("", tenant, policy)
+	end := from[:len(from)-1] + ";" // ':' + 1
+	for {
+		var page []store.Key
+		n := 0
+		err := s.query(ctx, "list", s.sql.page, []any{from, end, pageRows}, func(rows pgx.Rows) error {
+			n++
+			var row string
+			var parts, rec []byte
+			var until int64
+			var held bool
+			var clock time.Time
+			if err := rows.Scan(&row, &parts, &until, &held, &rec, &clock); err != nil {
+				return err
+			}
+			from = row + " " // less than any other name that is greater
+			if !s.inUse(until, held, rec, s.now(clock)) {
+				return nil
+			}
+			k, err := storekey.Parse("", row, string(parts))
+			if err == nil && k.Tenant == tenant && k.Policy == policy {
+				page = append(page, k)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, k := range page {
+			if !yield(k) {
+				return nil
+			}
+		}
+		if n < pageRows {
+			return nil
+		}
+	}
+}
+
+// inUse reports whether a row means something else than none. One that cannot be read does.
+func (s *Store) inUse(until int64, held bool, bytes []byte, now int64) bool {
+	if until > now || !held {
+		return until > now
+	}
+	rec, err := decodeRecord(bytes)
+	if err != nil {
+		return true
+	}
+	rec.Advance(nil, now)
+	return rec.Until() > now
+}
+
+// Cleaning removes rows that mean the same as none, a page at a time: in one process at a time, but
+// nothing depends on that.
+const (
+	cleanFirst = time.Second // after opening: many programs make one take and end
+	cleanEvery = 5 * time.Minute
+	cleanGrace = int64(time.Minute / time.Microsecond) // how long an unused row is kept: see mark
+	cleanPause = 20 * time.Millisecond                 // between two pages
+	cleanRows  = 500
+	settingRun = "cleaned" // when a pass began last, in Unix µs
+)
+
+// clean removes rows until the store is closed.
+func (s *Store) clean() {
+	for wait := cleanFirst; s.sleep(wait); wait = cleanEvery {
+		if s.link.pool.Load() == nil {
+			continue // nothing was done yet
+		}
+		if err := s.pass(s.life); err != nil && s.life.Err() == nil {
+			s.opts.Logger.Warn("pgstore: unused buckets could not be removed", "error", storeError("clean", err))
+		}
+	}
+}
+
+// sleep reports whether the store is still open after a time.
+func (s *Store) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.life.Done():
+		return false
+	}
+}
+
+// pass removes what is unused, if no other process has begun to in the last minutes.
+func (s *Store) pass(ctx context.Context) error {
+	now, err := s.clock(ctx)
+	if err != nil {
+		return err
+	}
+	mine, err := s.exec(ctx, s.sql.turn, settingRun, now, now-cleanEvery.Microseconds())
+	if err != nil || mine == 0 {
+		return err
+	}
+	for after, more := "", true; more; {
+		if after, more, err = s.sweep(ctx, after, now-cleanGrace); err != nil || more && !s.sleep(cleanPause) {
+			return err
+		}
+	}
+	if s.opts.HistoryFor < 0 {
+		return nil
+	}
+	for n := int64(cleanRows); n == cleanRows && err == nil && s.sleep(cleanPause); {
+		n, err = s.exec(ctx, s.sql.forget, now-s.opts.HistoryFor.Microseconds(), cleanRows)
+	}
+	return err
+}
+
+func (s *Store) clock(ctx context.Context) (now int64, err error) {
+	err = s.read(ctx, "clean", "SELECT clock_timestamp()", nil, func(rows pgx.Rows) error {
+		var t time.Time
+		err := rows.Scan(&t)
+		now = s.now(t)
+		return err
+	})
+	return now, err
+}
+
+// exec carries out one statement, and returns how many rows it changed.
+func (s *Store) exec(ctx context.Context, sql string, args ...any) (int64, error) {
+	conn, err := s.link.acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	tag, err := conn.Exec(ctx, sql, args...)
+	return tag.RowsAffected(), err
+}
+
+// sweep removes what is unused in the next page of rows.
+func (s *Store) sweep(ctx context.Context, after string, before int64) (last string, more bool, err error) {
+	var end *string
+	var over []string
+	err = s.read(ctx, "clean", s.sql.candidates, []any{after, cleanRows, before}, func(rows pgx.Rows) error {
+		return rows.Scan(&end, &over)
+	})
+	if err != nil || end == nil {
+		return "", false, err
+	}
+	if len(over) > 0 {
+		if err = s.endHolds(ctx, over, before); err == nil {
+			_, err = s.exec(ctx, s.sql.drop, over, before)
+		}
+	}
+	for _, k := range over {
+		s.known.remove(k)
+	}
+	return *end, true, err
+}
+
+// endHolds looks at rows whose last reservation has ended: what it held counts from then on.
+func (s *Store) endHolds(ctx context.Context, keys []string, before int64) error {
+	conn, err := s.link.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
+	rows, err := tx.Query(ctx, s.sql.again, keys, before)
+	if err != nil {
+		return err
+	}
+	ends := map[string]int64{}
+	for rows.Next() {
+		var key string
+		var b []byte
+		if err := rows.Scan(&key, &b); err != nil {
+			rows.Close()
+			return err
+		}
+		if rec, err := decodeRecord(b); err == nil {
+			rec.Advance(nil, before)
+			ends[key], _ = until(rec)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	for key, at := range ends {
+		b.Queue(s.sql.ended, key, at)
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return errors.Join(tx.SendBatch(ctx, b).Close(), tx.Commit(ctx))
+}

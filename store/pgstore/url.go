@@ -1,0 +1,119 @@
+package pgstore
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/drawgate/drawgate/store"
+)
+
+// address is what a URL says.
+type address struct {
+	pool   *pgxpool.Config
+	schema string
+	listen string // host:port; "": as the pool
+}
+
+// Form is what a URL looks like, for errors.
+const Form = "postgres://user:password@host:5432/database?sslmode=verify-full"
+
+// IsURL reports whether a URL names a database of PostgreSQL.
+func IsURL(text string) bool {
+	return strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")
+}
+
+// CheckURL reports whether [Open] accepts a URL, without connecting. The error is
+// [store.ErrInvalid], and never shows a password.
+func CheckURL(text string) error {
+	_, err := parse(text)
+	return err
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: pgstore: "+format, append([]any{store.ErrInvalid}, args...)...)
+}
+
+const connectTimeout = 2 * time.Second
+
+// own are the parameters of a URL that this package reads; settings are those of libpq and pgx.
+var settings = map[string]bool{
+	"application_name": true, "connect_timeout": true, "default_query_exec_mode": true, "host": true, "krbspn": true,
+	"krbsrvname": true, "options": true, "passfile": true, "pool_health_check_period": true,
+	"pool_max_conn_idle_time": true, "pool_max_conn_lifetime": true, "pool_max_conn_lifetime_jitter": true,
+	"pool_max_conns": true, "pool_min_conns": true, "pool_min_idle_conns": true, "port": true, "search_path": true,
+	"service": true, "servicefile": true, "sslcert": true, "sslkey": true, "sslmode": true, "sslpassword": true,
+	"sslrootcert": true, "sslsni": true, "sslnegotiation": true, "target_session_attrs": true, "user": true,
+	"dbname": true, "database": true, "channel_binding": true, "require_auth": true, "statement_timeout": true,
+	"lock_timeout": true, "synchronous_commit": true, "timezone": true,
+}
+
+// parse reads a URL. Errors never show a part of it that may be of a password.
+func parse(text string) (*address, error) {
+	if !IsURL(text) {
+		return nil, invalid("the URL is not of the form %s", Form)
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, invalid("the URL cannot be read: characters such as %%, /, ? and # in a password must be written as %%25, %%2F, %%3F and %%23")
+	}
+	q, a := u.Query(), &address{}
+	for name, values := range q {
+		switch {
+		case len(values) > 1:
+			return nil, invalid("the URL gives %q more than once", name)
+		case name == "schema":
+			a.schema = values[0]
+		case name == "listen":
+			a.listen = values[0]
+		case name == "password":
+			return nil, invalid("the URL has the password as a parameter: write it before the host, or into a file that PGPASSFILE names")
+		case !settings[name]:
+			return nil, invalid("the URL has a parameter %q that this store does not know", name)
+		}
+	}
+	if a.listen != "" {
+		if _, port, err := net.SplitHostPort(a.listen); err != nil || badPort(port) {
+			return nil, invalid("listen=%s is not host:port", a.listen)
+		}
+	}
+	q.Del("schema")
+	q.Del("listen")
+	u.RawQuery = q.Encode()
+	if a.pool, err = pgxpool.ParseConfig(u.String()); err != nil {
+		return nil, invalid("the URL cannot be used: %s", redacted(err, u))
+	}
+	c := a.pool.ConnConfig
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectTimeout
+	}
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "drawgate"
+	}
+	return a, nil
+}
+
+func badPort(port string) bool {
+	n, err := strconv.Atoi(port)
+	return err != nil || n < 1 || n > 65535
+}
+
+// redacted returns the text of an error without the password of a URL.
+func redacted(err error, u *url.URL) string {
+	text := err.Error()
+	if i := strings.Index(text, "): "); strings.HasPrefix(text, "cannot parse `") && i >= 0 {
+		text = text[i+3:]
+	} else if i := strings.Index(text, "`: "); strings.HasPrefix(text, "cannot parse `") && i >= 0 {
+		text = text[i+3:]
+	}
+	if password, ok := u.User.Password(); ok && password != "" {
+		text = strings.ReplaceAll(text, password, "***")
+		text = strings.ReplaceAll(text, url.QueryEscape(password), "***")
+	}
+	return text
+}

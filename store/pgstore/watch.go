@@ -1,0 +1,197 @@
+package pgstore
+
+import (
+	"context"
+	"maps"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/drawgate/drawgate/store"
+)
+
+// When units come free early in a bucket for which somebody waits, or its line moves on, the store
+// sends the key of its row as a notification, after the transaction and not within it: the commit
+// of one that notifies takes a lock of the whole server. A store listens while somebody watches it,
+// and passes on what concerns a bucket in which it has left a ticket. Nobody relies on this: who
+// waits asks again.
+
+const (
+	mostAwaited = 10_000
+	awaitedFor  = 10 * time.Second      // no ticket lives as long
+	notifyEvery = 50 * time.Millisecond // at most, per process
+	mostPending = 256                   // keys of one notifying statement
+	mostPayload = 7000                  // bytes: the server takes less than 8000
+	listenAgain = time.Second           // after the connection was lost
+)
+
+// watchers receive buckets whose units may have come free early.
+type watchers struct {
+	mu      sync.Mutex
+	chans   map[chan<- store.Key]bool // guarded by mu
+	stop    context.CancelFunc        // guarded by mu: of the goroutine that listens; nil: there is none
+	awaited map[string]awaited        // guarded by mu: by the key of the row
+
+	pending map[string]bool // guarded by mu: rows of which others have to be told
+	telling bool            // guarded by mu: a goroutine does so
+}
+
+// awaited is a bucket in which this process has left a ticket.
+type awaited struct {
+	key   store.Key
+	until time.Time
+}
+
+// Watch implements [store.Watcher]. What other processes did is announced to buckets in which this
+// store left tickets.
+func (s *Store) Watch(keys chan<- store.Key) (stop func()) {
+	w := &s.watchers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.chans == nil {
+		w.chans = map[chan<- store.Key]bool{}
+	}
+	w.chans[keys] = true
+	if w.stop == nil && s.life.Err() == nil {
+		var ctx context.Context
+		ctx, w.stop = context.WithCancel(s.life)
+		s.loops.Go(func() { s.listen(ctx) })
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if delete(w.chans, keys); len(w.chans) == 0 && w.stop != nil {
+			w.stop()
+			w.stop = nil
+		}
+	}
+}
+
+// await notes that a take may leave a ticket in buckets.
+func (w *watchers) await(_ *store.Ticket, keys []keyed) {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.awaited) >= mostAwaited {
+		maps.DeleteFunc(w.awaited, func(_ string, a awaited) bool { return now.After(a.until) })
+	}
+	if w.awaited == nil || len(w.awaited) >= mostAwaited {
+		w.awaited = map[string]awaited{}
+	}
+	for i := range keys {
+		w.awaited[keys[i].row] = awaited{keys[i].key, now.Add(awaitedFor)}
+	}
+}
+
+// hint tells those who watch in this process. A slow one misses it.
+func (w *watchers) hint(key store.Key) {
+	for ch := range w.chans {
+		select {
+		case ch <- key:
+		default:
+		}
+	}
+}
+
+// heard passes a notification on, if this process waits there.
+func (w *watchers) heard(row string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a, ok := w.awaited[row]; ok && time.Now().Before(a.until) {
+		w.hint(a.key)
+	}
+}
+
+// announce tells those who wait for a bucket that they may have a look.
+func (s *Store) announce(r *row) {
+	w := &s.watchers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hint(r.key)
+	if r.line == nil || len(r.line.Tickets) == 0 || len(r.row) > mostPayload || len(w.pending) >= mostPending {
+		return
+	}
+	if w.pending == nil {
+		w.pending = map[string]bool{}
+	}
+	w.pending[r.row] = true
+	if !w.telling {
+		w.telling = true
+		s.loops.Go(s.tell)
+	}
+}
+
+// tell notifies the other processes until there is nothing to tell.
+func (s *Store) tell() {
+	w := &s.watchers
+	for {
+		w.mu.Lock()
+		rows := make([]string, 0, len(w.pending))
+		for r := range w.pending {
+			rows = append(rows, r)
+		}
+		clear(w.pending)
+		w.telling = len(rows) > 0
+		w.mu.Unlock()
+		if len(rows) == 0 {
+			return
+		}
+		// A failure is no fault: who waits asks again.
+		_, _ = s.exec(s.life, `SELECT pg_notify($1, r) FROM unnest($2::text[]) AS r`, s.channel(), rows)
+		if !s.sleep(notifyEvery) {
+			return
+		}
+	}
+}
+
+// channel is that of this store's tables.
+func (s *Store) channel() string { return s.sql.channel }
+
+// listen listens until ctx ends, on a connection of its own.
+func (s *Store) listen(ctx context.Context) {
+	for warned := false; ctx.Err() == nil; {
+		err := s.listenOnce(ctx)
+		if ctx.Err() == nil && !warned {
+			warned = true
+			s.opts.Logger.Warn("pgstore: who waits is not told at once when units come free in another process, until the "+
+				"connection that listens is back; behind a pooler, name a server itself with listen=host:port", "error", explain(err))
+		}
+		t := time.NewTimer(listenAgain)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+}
+
+func (s *Store) listenOnce(ctx context.Context) error {
+	cfg := s.link.a.pool.ConnConfig.Copy()
+	if s.link.a.listen != "" {
+		host, port, _ := net.SplitHostPort(s.link.a.listen) // was checked
+		n, _ := strconv.ParseUint(port, 10, 16)
+		cfg.Host, cfg.Port, cfg.Fallbacks = host, uint16(n), nil
+		if cfg.TLSConfig != nil && cfg.TLSConfig.ServerName != "" {
+			cfg.TLSConfig.ServerName = host
+		}
+	}
+	c, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is not used any more
+	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{s.channel()}.Sanitize()); err != nil {
+		return err
+	}
+	for {
+		n, err := c.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		s.watchers.heard(n.Payload)
+	}
+}
+
