@@ -33,3 +33,6 @@ func (s *Store) Sweep(ctx context.Context, grace time.Duration) error {
 	}
 	return err
 }
+
+// Now returns the clock's time in Unix µs.
+func (c *Clock) Now() int64 { return c.us.Load() }

@@ -3,12 +3,16 @@ package pgstore_test
 import (
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/model"
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/pgstore"
 	"github.com/drawgate/drawgate/store/storetest"
 )
@@ -80,4 +84,61 @@ func TestStore(t *testing.T) {
 		t.Helper()
 		return pgtest.Shared(t).Schema(t)
 	}))
+}
+
+// TestStoreBehindPooler runs the contract through PgBouncer, which lends a connection to the server
+// for one transaction, and keeps no prepared statements.
+func TestStoreBehindPooler(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	pooler := server.Pooler(t, server.URL())
+	storetest.Run(t, harness(func(t *testing.T) string {
+		t.Helper()
+		_, schema, _ := strings.Cut(server.Schema(t), server.URL())
+		return pooler + schema
+	}))
+}
+
+// TestGuardedStore runs the suite with a guard in front of each store, while the clock moves: a
+// guard changes nothing while the store works, and learns the time from the store's answers.
+func TestGuardedStore(t *testing.T) {
+	needs.NoRace(t) // which sees guard and stores in their own tests
+	t.Parallel()
+	h := harness(func(t *testing.T) string {
+		t.Helper()
+		return pgtest.Shared(t).Schema(t)
+	})
+	storetest.Run(t, storetest.Wrapped(h, func(t *testing.T, s store.Store) store.Store {
+		t.Helper()
+		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
+		t.Cleanup(func() {
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return g.Full()
+	}))
+}
+
+// TestScripts plays random scripts on the store and on records in memory: the answers are the same.
+func TestScripts(t *testing.T) {
+	needs.NoRace(t) // one caller
+	t.Parallel()
+	clocks := sync.Map{}
+	reference := storetest.Harness{
+		New: func(*testing.T) store.Store {
+			c := pgstore.NewClock()
+			s := model.NewRecords(c.Now, false)
+			clocks.Store(s, c)
+			return s
+		},
+		Advance: func(s store.Store, d time.Duration) {
+			c, _ := clocks.Load(s)
+			c.(*pgstore.Clock).Advance(d)
+		},
+	}
+	storetest.Scripts(t, harness(func(t *testing.T) string {
+		t.Helper()
+		return pgtest.Shared(t).Schema(t)
+	}), reference, needs.Rounds(4, 40, 1000))
 }
