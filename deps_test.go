@@ -55,6 +55,9 @@ var rules = map[string]struct{ own, others []string }{
 		"", "config", "internal/awstest", "internal/redistest", "internal/syncbuffer",
 		"llm/simulator", "store/dynamostore",
 	}},
+	"internal/pgtest": {
+		own: []string{"internal/needs", "internal/redistest"}, others: []string{"github.com/jackc/pgx"},
+	},
 	"store":             {own: []string{"internal/calendar", "internal/record"}},
 	"store/storetest":   {own: []string{"", "internal/calendar"}},
 	"store/lease":       {own: []string{"store"}},

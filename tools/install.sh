@@ -8,8 +8,12 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # program:package
-needs="systemd-analyze:systemd redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy rabbitmq-server:rabbitmq-server chromium:chromium tmux:tmux spin:spin gcc:gcc"
+needs="systemd-analyze:systemd redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy rabbitmq-server:rabbitmq-server postgres:postgresql pgbouncer:pgbouncer chromium:chromium tmux:tmux spin:spin gcc:gcc"
 PATH="$PATH:/usr/sbin"
+# Debian has the programs of each version of PostgreSQL in a folder that is not on the PATH.
+for bin in /usr/lib/postgresql/*/bin; do
+  PATH="$PATH:$bin"
+done
 packages=
 for need in $needs; do
   command -v "${need%%:*}" >/dev/null 2>&1 || packages="$packages ${need##*:}"
@@ -24,11 +28,18 @@ if [ -n "$packages" ]; then
   [ "$(id -u)" = 0 ] || sudo=sudo
   # No service is started: the tests start their own, on loopback.
   policy=/usr/sbin/policy-rc.d
+  added=
+  trap '$sudo rm -f $added' EXIT
   if [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
     $sudo chmod +x $policy
-    trap '$sudo rm -f $policy' EXIT
+    added=$policy
   fi
+  # Nor is a database made for such a service of PostgreSQL.
+  clusters=/etc/postgresql-common/createcluster.d
+  $sudo mkdir -p $clusters
+  echo "create_main_cluster = false" | $sudo tee $clusters/drawgate.conf >/dev/null
+  added="$added $clusters/drawgate.conf"
   # A fresh machine may be busy with packages of its own, and a mirror away for a moment.
   apt="apt-get -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=600"
   # shellcheck disable=SC2086 # several words
