@@ -38,14 +38,19 @@ const mostLanes = 8
 func (l *link) lanes() int { return min(mostLanes, max(1, int(l.a.pool.MaxConns)-1)) }
 
 func (l *link) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	p := l.pool.Load()
-	if p == nil {
-		var err error
-		if p, err = l.open(nil); err != nil {
-			return nil, err
+	for {
+		p := l.pool.Load()
+		if p == nil {
+			var err error
+			if p, err = l.open(nil); err != nil {
+				return nil, err
+			}
+		}
+		c, err := p.Acquire(ctx)
+		if err == nil || ctx.Err() != nil || l.pool.Load() == p { // a pool that was replaced is closed
+			return c, err
 		}
 	}
-	return p.Acquire(ctx)
 }
 
 // open makes the pool, or makes it anew if it is still old.
@@ -164,8 +169,8 @@ func (l *link) create(ctx context.Context, c *pgx.Conn) error {
 	if _, err = tx.Exec(ctx, l.sql.documentLock, int64(createLock)); err != nil {
 		return err
 	}
-	var found *string
-	if err = tx.QueryRow(ctx, `SELECT to_regclass($1)::text`, l.sql.table("setting")).Scan(&found); err != nil || found != nil {
+	found := false
+	if err = tx.QueryRow(ctx, l.sql.found).Scan(&found); err != nil || found {
 		return err
 	}
 	if _, err = tx.Exec(ctx, l.sql.create, pgx.QueryExecModeSimpleProtocol); err != nil {

@@ -23,6 +23,7 @@ type statements struct {
 	create         string // all tables, of this version
 	channel        string // of notifications
 
+	found                                      string
 	version, insert, lock, look, update, marks string
 	events, event, read, forget                string
 	page, candidates, drop, again, ended, turn string
@@ -34,10 +35,10 @@ type statements struct {
 // newStatements writes the statements for tables with a prefix, in a schema ("": the first of the
 // search path).
 func newStatements(schema, prefix string) (*statements, error) {
-	if len(prefix) > longestPrefix || !utf8.ValidString(prefix) || strings.ContainsAny(prefix, "\x00\"'$") {
+	if len(prefix) > longestPrefix || !utf8.ValidString(prefix) || strings.ContainsAny(prefix, "\x00\"'$\\") {
 		return nil, invalid("the prefix %q is not 1 to %d letters and digits: tables are named by it", prefix, longestPrefix)
 	}
-	if len(schema) > 63 || !utf8.ValidString(schema) || strings.ContainsAny(schema, "\x00\"'$") {
+	if len(schema) > 63 || !utf8.ValidString(schema) || strings.ContainsAny(schema, "\x00\"'$\\") {
 		return nil, invalid("schema=%q is not a name of at most 63 letters and digits", schema)
 	}
 	table := (&statements{schema: schema, prefix: prefix}).table
@@ -52,6 +53,9 @@ func newStatements(schema, prefix string) (*statements, error) {
 		schema: schema, prefix: prefix, channel: prefix + "_line",
 		create: names(schemaSQL),
 
+		// to_regclass would answer from what this connection knew before it waited for another one.
+		found: `SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+			WHERE c.relname = ` + literal(prefix+"_setting") + ` AND n.nspname = coalesce(nullif(` + literal(schema) + `, ''), current_schema()))`,
 		version: names(`SELECT value FROM {setting} WHERE name = 'schema'`),
 		insert: names(`INSERT INTO {bucket} (key, parts) SELECT k, p FROM unnest($1::text[], $2::bytea[]) AS n(k, p)
 			ORDER BY k COLLATE "C" ON CONFLICT (key) DO NOTHING`),
@@ -115,3 +119,6 @@ func (q *statements) table(name string) string {
 	}
 	return id.Sanitize()
 }
+
+// literal returns a text as a constant of a statement. It has no quotes: see newStatements.
+func literal(text string) string { return "'" + text + "'" }
