@@ -173,7 +173,7 @@ func (s *Store) endHolds(ctx context.Context, keys []string, before int64) error
 		return err
 	}
 	defer conn.Release()
-	tx, err := conn.Begin(ctx)
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func (s *Store) at(ctx context.Context, step string) {
 func (st *step) lock(ctx context.Context, conn *pgxpool.Conn) error {
 	st.collect()
 	b := &pgx.Batch{}
-	b.Queue("BEGIN")
+	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // whatever the database's default is
 	if keys, parts := st.unknown(); len(keys) > 0 {
 		b.Queue(st.s.sql.insert, keys, parts)
 	}
@@ -283,7 +283,7 @@ func (st *step) queue(b *pgx.Batch, r *row) error {
 
 // lookUp finds out whether a transaction was committed whose answer was lost: it waits until the
 // row is no longer locked, and so the transaction has ended, and looks for its mark. If the server
-// cannot be asked in time, nothing is known.
+// cannot be asked before all callers have left, nothing is known.
 func (st *step) lookUp(cause error) (done, known bool) {
 	ctx, cancel := context.WithTimeout(st.s.life, lookTime)
 	defer cancel()
@@ -299,6 +299,8 @@ func (st *step) lookUp(cause error) (done, known bool) {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
+		}
+		if ctx.Err() != nil || len(st.s.waiting(st.calls)) == 0 {
 			st.s.opts.Logger.Warn("pgstore: the answer to a commit was lost and could not be looked up", "error", cause)
 			return false, false
 		}
@@ -458,12 +460,21 @@ func (st *step) decideInLine(t *store.Take, rows []*row, recs []*record.Record) 
 	return v
 }
 
+// ticketLife is longer than any ticket lives, in µs.
+const ticketLife = 2 * record.MostLife
+
 // lines returns the lines of buckets, or nil if nobody waits for any of them; with ticket empty
 // ones, too, because a ticket may be left there.
 func (st *step) lines(rows []*row, ticket bool) []*record.Line {
 	some := ticket
 	lines := make([]*record.Line, len(rows))
 	for i, r := range rows {
+		if r.line != nil { // of which a clock that was set back would keep some for long
+			last := max(st.now, r.rec.Last) + ticketLife
+			n := len(r.line.Tickets)
+			r.line.Tickets = slices.DeleteFunc(r.line.Tickets, func(x record.Ticket) bool { return x.End > last })
+			r.line.Changed = r.line.Changed || len(r.line.Tickets) != n
+		}
 		if r.line == nil && ticket {
 			r.line = &record.Line{}
 		}
@@ -558,14 +569,10 @@ func (st *step) reset(r *row) {
 // mark has a bucket written in this transaction, and records the holds that ended.
 func (st *step) mark(r *row) {
 	r.dirty = true
-	keeps := st.s.keepsHistory(r.key)
 	for _, e := range r.rec.Changes.Ended {
-		if n, ok := r.notes[e.ID]; keeps {
-			st.note(event{op: opExpire, key: r.key, units: n.units, id: e.ID, labels: n.labels})
-			if ok {
-				delete(r.notes, e.ID)
-			}
-		}
+		n := r.notes[e.ID]
+		st.note(event{op: opExpire, key: r.key, units: n.units, id: e.ID, labels: n.labels})
+		delete(r.notes, e.ID)
 	}
 	r.rec.Changes.Ended = r.rec.Changes.Ended[:0]
 }
