@@ -142,3 +142,15 @@ func TestScripts(t *testing.T) {
 		return pgtest.Shared(t).Schema(t)
 	}), reference, needs.Rounds(4, 40, 1000))
 }
+
+func BenchmarkStore(b *testing.B) {
+	storetest.Bench(b, func(b *testing.B) store.Store {
+		b.Helper()
+		s, err := pgstore.Open(pgtest.Shared(b).Schema(b), &pgstore.Options{HistoryFor: -1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = s.Close() })
+		return s
+	})
+}
