@@ -118,21 +118,27 @@ func (l *link) close() {
 // check looks whether a new connection leads to tables that this version can use, and makes them if
 // there are none.
 func (l *link) check(ctx context.Context, c *pgx.Conn) error {
-	version, err := l.version(ctx, c)
+	err := l.known(ctx, c)
 	if code(err) == codeUndefinedTable && !l.existing {
 		if err = l.create(ctx, c); err == nil {
-			version, err = l.version(ctx, c)
+			err = l.known(ctx, c)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if version > schemaVersion {
-		return fmt.Errorf("%w: a newer version of this program has made version %d of them, and this one knows %d: "+
-			"use the newer one", ErrTables, version, schemaVersion)
-	}
 	l.warned.Do(func() { l.warn(ctx, c) })
 	return nil
+}
+
+// known returns an error unless this version knows that of the tables.
+func (l *link) known(ctx context.Context, c *pgx.Conn) error {
+	version, err := l.version(ctx, c)
+	if err == nil && version > schemaVersion {
+		err = fmt.Errorf("%w: a newer version of this program has made version %d of them, and this one knows %d: "+
+			"use the newer one", ErrTables, version, schemaVersion)
+	}
+	return err
 }
 
 // version returns the version of the tables.
@@ -272,7 +278,7 @@ func (s *Store) ping(ctx context.Context) error {
 		return err
 	}
 	defer conn.Release()
-	if _, err := s.link.version(ctx, conn.Conn()); err != nil {
+	if err := s.link.known(ctx, conn.Conn()); err != nil {
 		return err
 	}
 	b := &pgx.Batch{}

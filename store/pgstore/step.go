@@ -287,9 +287,9 @@ func (st *step) queue(b *pgx.Batch, r *row) error {
 func (st *step) lookUp(cause error) (done, known bool) {
 	ctx, cancel := context.WithTimeout(st.s.life, lookTime)
 	defer cancel()
-	key := st.changes()[0].row
+	r := st.changes()[0]
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, lookAgain) {
-		done, known, err := st.look(ctx, key)
+		done, known, err := st.look(ctx, r)
 		if err == nil {
 			return done, known && time.Since(st.sent) < markLife*time.Microsecond
 		}
@@ -312,19 +312,26 @@ const (
 	lookAgain = 500 * time.Millisecond
 )
 
-// look looks once for the transaction's mark.
-func (st *step) look(ctx context.Context, key string) (done, known bool, err error) {
+// look looks once for the transaction's mark. It inserts the row first, and takes that back: a row
+// that the transaction has inserted is seen by nobody until it ends, but for those who insert it,
+// too, and wait for that.
+func (st *step) look(ctx context.Context, r *row) (done, known bool, err error) {
 	conn, err := st.s.link.acquire(ctx)
 	if err != nil {
 		return false, false, err
 	}
 	defer conn.Release()
+	var text []byte
+	if r.parts != "" {
+		text = []byte(r.parts)
+	}
 	var b []byte
-	err = conn.QueryRow(ctx, st.s.sql.marks, key).Scan(&b)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows): // it was inserted by the transaction, which was not committed
-		return false, true, nil
-	case err != nil:
+	look := &pgx.Batch{}
+	look.Queue("BEGIN")
+	look.Queue(st.s.sql.insert, []string{r.row}, [][]byte{text})
+	look.Queue(st.s.sql.marks, r.row).QueryRow(func(row pgx.Row) error { return row.Scan(&b) })
+	look.Queue("ROLLBACK")
+	if err := conn.SendBatch(ctx, look).Close(); err != nil {
 		return false, false, err
 	}
 	done, known = parseMarks(b).has(st.s.process, st.number)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,9 +83,7 @@ func parse(text string) (*address, error) {
 			return nil, invalid("listen=%s is not host:port", a.listen)
 		}
 	}
-	q.Del("schema")
-	q.Del("listen")
-	u.RawQuery = q.Encode()
+	u.RawQuery = without(u.RawQuery, "schema", "listen")
 	if a.pool, err = pgxpool.ParseConfig(u.String()); err != nil {
 		return nil, invalid("the URL cannot be used: %s", redacted(err, u))
 	}
@@ -96,6 +95,19 @@ func parse(text string) (*address, error) {
 		c.RuntimeParams["application_name"] = "drawgate"
 	}
 	return a, nil
+}
+
+// without returns a query without some parameters. The others stay as they are written: libpq and
+// pgx do not read a plus as a space.
+func without(query string, names ...string) string {
+	var rest []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		if name, err := url.QueryUnescape(name); err != nil || !slices.Contains(names, name) {
+			rest = append(rest, part)
+		}
+	}
+	return strings.Join(rest, "&")
 }
 
 func badPort(port string) bool {

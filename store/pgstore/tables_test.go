@@ -1,0 +1,51 @@
+package pgstore_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/drawgate/drawgate/internal/pgtest"
+	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/pgstore"
+)
+
+// TestNewerTables: when a newer version has changed the tables, a process of this version goes on
+// with the connections that it has. It says so when it is asked whether it works, and new
+// connections are refused.
+//
+// req: D2
+func TestNewerTables(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	url := named(t, server.Schema(t), "newer_tables")
+	s, plan := open(t, url, nil), hourly(t, many)
+	mustTake(t, s, takeOf(plan, "k"))
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	setting := schemaOf(t, url) + ".drawgate_setting"
+	server.Do("UPDATE " + setting + " SET value = '2' WHERE name = 'schema'")
+	refused := func(what string, err error) {
+		t.Helper()
+		e, ok := errors.AsType[*store.Error](err)
+		if !ok || e.Fault != store.FaultConfiguration || !errors.Is(err, pgstore.ErrTables) ||
+			!strings.Contains(err.Error(), "newer") {
+			t.Errorf("%s: got %v, want an error of the configuration that names a newer version", what, err)
+		}
+	}
+	mustTake(t, s, takeOf(plan, "k"))
+	refused("Ping", s.Ping(t.Context()))
+	_, err := takeOne(t, open(t, url, nil), takeOf(plan, "k"))
+	refused("a new process", err)
+	fails(t, err, store.FaultConfiguration)
+	server.Do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'newer_tables'")
+	_, err = takeOne(t, s, takeOf(plan, "k"))
+	refused("connecting again", err)
+	fails(t, err, store.FaultConfiguration)
+	server.Do("UPDATE " + setting + " SET value = '1' WHERE name = 'schema'")
+	mustTake(t, s, takeOf(plan, "k"))
+	if got := used(t, s, plan, "k"); got != 3 {
+		t.Errorf("%d units are used, want 3", got)
+	}
+}
