@@ -71,6 +71,10 @@ var rules = map[string]struct{ own, others []string }{
 		own:    []string{"store", "internal/awsbody", "internal/record", "internal/storekey"},
 		others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
 	},
+	"store/pgstore": {
+		own:    []string{"store", "internal/record", "internal/storekey"},
+		others: []string{"github.com/jackc/pgx"},
+	},
 	"llm":          {own: []string{""}},
 	"engine/rules": {own: []string{""}, others: []string{"github.com/expr-lang/expr"}},
 	"engine": {own: []string{
@@ -163,7 +167,7 @@ var rules = map[string]struct{ own, others []string }{
 		own: []string{
 			"", "api", "engine", "engine/rules", "internal/calendar", "internal/owned", "internal/regular", "internal/similar",
 			"internal/yamltext", "llm", "outbound", "store/guard", "store/dynamostore", "store/lease", "store/memstore",
-			"store/redisstore", "store/sqlitestore", "spend", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",
+			"store/pgstore", "store/redisstore", "store/sqlitestore", "spend", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",
 		},
 		others: []string{
 			"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify",
@@ -185,7 +189,7 @@ var rules = map[string]struct{ own, others []string }{
 			"llm/simulator", "outbound", "store/guard", "httplimit", "internal/credit", "internal/fromlitellm",
 			"internal/lambdaext", "internal/money", "internal/similar",
 			"internal/sleep", "store/memstore", "rls", "engine/rules", "server", "spend", "store/dynamostore",
-			"store/sqlitestore", "internal/failure", "internal/present", "internal/top", "taskqueue",
+			"store/pgstore", "store/sqlitestore", "internal/failure", "internal/present", "internal/top", "taskqueue",
 			"taskqueue/queuemetrics", "virtualkey",
 		},
 		others: append(grpcs, "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/mattn/go-isatty",
@@ -218,6 +222,22 @@ func TestImports(t *testing.T) {
 			if !allowed(pkg, imp) {
 				t.Errorf("package %q imports %q, which the rule does not allow", pkg, imp)
 			}
+		}
+	}
+}
+
+// TestOnlyItsStoreLinksPgx: a program links the clients of the stores that it uses, and no others.
+func TestOnlyItsStoreLinksPgx(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Deps " "}}`,
+		".", "./store/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		pkg, deps, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if got, want := strings.Contains(deps, "github.com/jackc/"), within(pkg) == "store/pgstore"; got != want {
+			t.Errorf("%s links pgx: %v, want %v", pkg, got, want)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (c *Config) finish(good bool) (problems Problems) {
 	for _, p := range c.Policies {
 		names = append(names, p.Name)
 	}
-	problems = c.checkNames()
+	problems = append(c.checkNames(), c.checkPrefixOfTables()...)
 	for i := range c.Rules {
 		for k := range c.Rules[i].Apply {
 			if len(problems) < maxProblems {

@@ -27,10 +27,12 @@ const Memory = "memory:"
 // Fields that are not set are 0, which means the default of the code that uses them.
 type Config struct {
 	Off bool // everything passes and nothing is counted
-	// "memory:", "sqlite:///absolute/path", "redis://…", "rediss://…" or "dynamodb://…"; "" where a
-	// file names none; from [Parse] also "sqlite:relative/path"
-	Store  string
-	Prefix string // what the keys of a shared store start with; "" means the store's default
+	// "memory:", "sqlite:///absolute/path", "redis://…", "rediss://…", "postgres://…" or
+	// "dynamodb://…"; "" where a file names none; from [Parse] also "sqlite:relative/path"
+	Store string
+	// what the keys of a shared store start with, or its tables on PostgreSQL; "" means the store's
+	// default
+	Prefix string
 
 	MaxBuckets   int            // most buckets in use at once in the store memory:
 	Instances    Instances      // how many processes share the limits, for the fallback share

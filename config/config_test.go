@@ -348,7 +348,7 @@ func TestStores(t *testing.T) {
 		"redis://a:1,b:2": false, "redis://a?master_name=m": false, "redis+cluster://a/3": false,
 		"redis+sentinel://a": false, "redis+x://a": false, "unix:///redis.sock": false,
 		"redis:h":  false,
-		"redis://": false, "postgres://h": false, "a.db": false,
+		"redis://": false, "mysql://h": false, "a.db": false,
 	} {
 		_, problems := config.Parse("f", []byte(fmt.Sprintf("store: %q", url)))
 		if good != (len(problems) == 0) {

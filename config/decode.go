@@ -110,26 +110,26 @@ func (c *Config) top() []setting {
 			"the program: its SQLite file ([above](#the-program)); in Go: `memory:`", "where the counts are kept: " +
 				"`memory:` (this process only), `sqlite:///absolute/path` or `sqlite:path/relative/to/this/file` " +
 				"(one machine, survives crashes), `redis://host:6379/0`, `redis+sentinel://…`, `redis+cluster://…` " +
-				"([all forms](redis.md#urls)) or " +
+				"([all forms](redis.md#urls)), `postgres://user@host/database?sslmode=verify-full` or " +
 				"`dynamodb://TABLE?region=REGION` (any number of processes)",
 		},
 		{"prefix", prefix.to(&c.Prefix), "the store's", "what every key in a shared store (Redis, DynamoDB) starts " +
-			"with, before tenant and policy: `prefix:tenant:policy:key`. Several installations with different ones " +
-			"can share a store"},
+			"with, before tenant and policy: `prefix:tenant:policy:key`. On PostgreSQL the names of the tables start " +
+			"with it (at most 40 bytes). Several installations with different ones can share a store"},
 		{"max_buckets", number[int](1, maxBuckets).to(&c.MaxBuckets), "10,000,000", "the most buckets in use at once " +
 			"in the store `memory:`. Requests that need another bucket are refused; no bucket that still limits is " +
 			"dropped. The [size of a bucket](#memory-of-a-bucket) depends on the policy: 10 million are about 1 GB " +
 			"with one bucket limit, 5.4 GB with one rolling limit. For a bound in bytes set `GOMEMLIMIT`, and choose " +
 			"here what fits in half of it"},
 		{
-			"instances", asInstances.to(&c.Instances), "Redis, DynamoDB: `auto`; SQLite, memory: 1",
+			"instances", asInstances.to(&c.Instances), "Redis, PostgreSQL, DynamoDB: `auto`; SQLite, memory: 1",
 			"how many processes share the limits; while the store is unavailable each admits its share (`fallback`). " +
 				"A number; or `auto`: they are counted in the store ([below](#fallback)); or `{auto: true, at_least: " +
 				"3}`: they are counted, and at least 3 are assumed",
 		},
 		{
 			"store_timeout", between(time.Millisecond, maxTimeout).to(&c.StoreTimeout),
-			"40ms; SQLite: 500ms; DynamoDB: 1s", "how long the store has for a take that does not wait, including " +
+			"40ms; SQLite, PostgreSQL: 500ms; DynamoDB: 1s", "how long the store has for a take that does not wait, including " +
 				"all attempts; then the fallback decides",
 		},
 		{"store_mark", either("optional", "required").to(&c.RequireMark), "`optional`", "Redis and Valkey: " +

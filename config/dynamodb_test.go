@@ -22,7 +22,7 @@ func TestMistakesOfDynamoDBURLs(t *testing.T) {
 		"dynamodb://AKIA:hunter2@quotas":          `store "dynamodb://AKIA:xxxxx@quotas" contains credentials; leave them out: they come from AWS_ACCESS_KEY_ID`,
 		"dynamodb://quotas?regoin=x":              `has an unknown parameter regoin; there are region and endpoint`,
 		"dynamodb://quotas?endpoint=localhost:80": `has an endpoint that is not the http:// or https:// URL of a server; such as endpoint=http://127.0.0.1:8000`,
-		"dynamo://quotas":                         `is not of a known kind (memory:, sqlite:, redis://, redis+sentinel://, redis+cluster://, the same with rediss or valkey, or dynamodb://)`,
+		"dynamo://quotas":                         `is not of a known kind (memory:, sqlite:, redis://, redis+sentinel://, redis+cluster://, the same with rediss or valkey, postgres://, or dynamodb://)`,
 		"dynamodbs://quotas":                      `did you mean "dynamodb:"?`,
 	} {
 		_, problems := config.Parse("f.yaml", []byte("store: '"+url+"'"))

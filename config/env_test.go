@@ -387,8 +387,8 @@ func TestEnvironmentMistakes(t *testing.T) {
 			[]string{"ENABLE_DISTRIBUTED_RATE_LIMITING=true needs RATE_LIMIT_REDIS_URL"},
 		},
 		{
-			"store", "DRAWGATE_STORE=postgres://u:hunter2@h/db",
-			[]string{`DRAWGATE_STORE: store "postgres://u:xxxxx@h/db" is not of a known kind`},
+			"store", "DRAWGATE_STORE=mysql://u:hunter2@h/db",
+			[]string{`DRAWGATE_STORE: store "mysql://u:xxxxx@h/db" is not of a known kind`},
 		},
 		{
 			"Redis URL", "ENABLE_DISTRIBUTED_RATE_LIMITING=true RATE_LIMIT_REDIS_URL=hunter2",

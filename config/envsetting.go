@@ -108,7 +108,7 @@ func (e *environment) variables(c *Config) []variable {
 		{name: envCapacity, usual: "60", about: "the bucket's burst"},
 		{name: envRefill, usual: "1", about: "units per second, above 0 to 1,000,000, at most six decimals"},
 		{name: envDistributed, usual: "off", about: "keep the state in Redis; needs `RATE_LIMIT_REDIS_URL`, or " +
-			"another store that processes share (Redis, DynamoDB). While it is unavailable each process goes on with " +
+			"another store that processes share (Redis, PostgreSQL, DynamoDB). While it is unavailable each process goes on with " +
 			"the whole bucket by itself (`instances: 1`, with a warning), unless `DRAWGATE_INSTANCES` or the file " +
 			"says otherwise, such as `auto`"},
 		heading("http-api", "any of the six switches it on"),

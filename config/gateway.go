@@ -180,7 +180,7 @@ func (g *Gateway) settings() []setting {
 		{"keys", keys.to(&g.Keys), "required without `tokens` or `keys_in_store`", "virtual keys, which callers show in " +
 			"place of the provider's"},
 		{"keys_in_store", asFlag.to(&g.KeysIn), no, "`true` keeps keys in the store as well, where [administrators " +
-			"change them](gateway.md#keys-in-the-store) while gateways run: on SQLite, Redis or DynamoDB"},
+			"change them](gateway.md#keys-in-the-store) while gateways run: on SQLite, Redis, PostgreSQL or DynamoDB"},
 		{"tokens", tokens.to(&g.Tokens), none, "issuers whose [signed tokens](gateway.md#tokens) (JWT, OpenID Connect) " +
 			"are virtual keys as well"},
 		{"prices", priceSection.to(&g.Prices), "", "what models cost, for budgets in money"},

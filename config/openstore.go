@@ -12,6 +12,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/memstore"
+	"github.com/drawgate/drawgate/store/pgstore"
 	"github.com/drawgate/drawgate/store/redisstore"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
@@ -61,6 +62,9 @@ func (c *Config) openStore(log *slog.Logger, o storeOptions) (drawgate.Store, er
 	if onDynamoDB(c.Store) {
 		return dynamostore.Open(context.Background(), c.Store,
 			&dynamostore.Options{Prefix: c.Prefix, Logger: log, Observer: o.table})
+	}
+	if IsPostgres(c.Store) {
+		return pgstore.Open(c.Store, &pgstore.Options{Prefix: c.Prefix, Logger: log, Existing: o.existing})
 	}
 	return redisstore.Open(c.Store, &redisstore.Options{
 		Prefix: c.Prefix, Logger: log, RequireMark: c.RequireMark, NoBatches: c.NoBatches,

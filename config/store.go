@@ -7,6 +7,7 @@ import (
 
 	"github.com/drawgate/drawgate/internal/pattern"
 	"github.com/drawgate/drawgate/store/dynamostore"
+	"github.com/drawgate/drawgate/store/pgstore"
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
@@ -48,7 +49,7 @@ func checkStore(url string) (hint string, err error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	switch {
 	case !ok:
-		return "such as memory:, sqlite:///var/lib/drawgate/state.db, redis://localhost:6379/0 or dynamodb://quotas?region=eu-central-1",
+		return "such as memory:, sqlite:///var/lib/drawgate/state.db, redis://localhost:6379/0, postgres://localhost/quotas or dynamodb://quotas?region=eu-central-1",
 			fmt.Errorf("store %s is not a URL", shorten(url))
 	case scheme == "memory":
 		if rest != "" {
@@ -67,6 +68,10 @@ func checkStore(url string) (hint string, err error) {
 			return "docs/redis.md lists all forms",
 				fmt.Errorf("store %s cannot be used: %w", shorten(RedactURL(url)), err)
 		}
+	case scheme == "postgres", scheme == "postgresql":
+		if err := pgstore.CheckURL(url); err != nil {
+			return "such as " + pgstore.Form, fmt.Errorf("store %s cannot be used: %w", shorten(RedactURL(url)), err)
+		}
 	case scheme == "dynamodb":
 		if _, err := dynamostore.ParseURL(url); err != nil {
 			if e, ok := errors.AsType[*dynamostore.URLError](err); ok {
@@ -75,11 +80,11 @@ func checkStore(url string) (hint string, err error) {
 			return "", err
 		}
 	default:
-		hint, meant := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss", "valkey", "dynamodb"})
+		hint, meant := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss", "valkey", "postgres", "postgresql", "dynamodb"})
 		if meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant+":")
 		}
-		return hint, fmt.Errorf("store %s is not of a known kind (memory:, sqlite:, redis://, redis+sentinel://, redis+cluster://, the same with rediss or valkey, or dynamodb://)", shorten(url))
+		return hint, fmt.Errorf("store %s is not of a known kind (memory:, sqlite:, redis://, redis+sentinel://, redis+cluster://, the same with rediss or valkey, postgres://, or dynamodb://)", shorten(url))
 	}
 	return "", nil
 }
@@ -89,6 +94,9 @@ func RedisFunctions() string { return redisstore.Library() }
 
 // IsRedis reports whether a store URL names servers of Redis or Valkey.
 func IsRedis(url string) bool { return redisstore.IsURL(url) && !strings.HasPrefix(url, "unix:") }
+
+// IsPostgres reports whether a store URL names a database of PostgreSQL.
+func IsPostgres(url string) bool { return pgstore.IsURL(url) }
 
 // SQLitePath returns the path in a store URL of the form sqlite:///absolute/path or
 // sqlite:relative/path; false for any other. The path is taken as it is: nothing in it is escaped.

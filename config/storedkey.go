@@ -28,7 +28,7 @@ func (c *Config) checkKeysInStore() (problems Problems) {
 // warnKeysInStore warns of keys that end with the process.
 func (c *Config) warnKeysInStore() {
 	if c.Gateway.KeysIn && c.local() {
-		c.warnOf(keysInStore, "name a store on SQLite, Redis or DynamoDB",
+		c.warnOf(keysInStore, "name a store on SQLite, Redis, PostgreSQL or DynamoDB",
 			"keys in the store are lost when this process ends, and no other one has them: the store is its memory")
 	}
 }

@@ -46,6 +46,7 @@ func (c *Config) warn() {
 	if c.NoRecovery && !c.onRedis() {
 		c.warnOf("store_recovery", "", "store_recovery is for Redis and has no effect on the store %s", RedactURL(c.Store))
 	}
+	c.warnLarge()
 	c.warnLeased()
 	c.warnRules()
 	c.warnServer()
@@ -66,7 +67,7 @@ func (c *Config) warnOf(setting, hint, format string, args ...any) {
 
 // warnInstances warns if processes do not share the store.
 func (c *Config) warnInstances() {
-	const hint = "name a Redis server or a table of DynamoDB as the store, or leave instances out"
+	const hint = "name a Redis server, a PostgreSQL database or a table of DynamoDB as the store, or leave instances out"
 	n, local := c.Instances, c.Store == Memory
 	switch {
 	case n.Auto && local:
@@ -151,7 +152,7 @@ func (c *Config) StartOf(p *drawgate.Policy) drawgate.Start {
 }
 
 // shared reports whether several machines may have the same store.
-func (c *Config) shared() bool { return IsRedis(c.Store) || onDynamoDB(c.Store) }
+func (c *Config) shared() bool { return IsRedis(c.Store) || IsPostgres(c.Store) || onDynamoDB(c.Store) }
 
 // warnLeased warns of policies that are leased to no effect.
 func (c *Config) warnLeased() {

@@ -28,7 +28,7 @@ minute, tokens per day, concurrent builds. The total never exceeds the quota.
 It is a server with an HTTP API for any language, the service that proxies
 such as nginx, HAProxy and Envoy ask about requests, a gateway in front of
 providers of large language models, and a command line. Counts are kept in a
-SQLite file, on Redis or Valkey, or in a table of DynamoDB.`
+SQLite file, on Redis or Valkey, in PostgreSQL, or in a table of DynamoDB.`
 )
 
 // formats are the formats of packages.

@@ -86,7 +86,7 @@ var errLost = errors.New("virtualkey: the store has lost all keys: those that ar
 func Open(ctx context.Context, s store.Store, newSecret func() string, opts *Options) (*Book, error) {
 	docs, ok := s.(store.Documents)
 	if !ok || !docs.KeepsDocuments() {
-		return nil, errors.New("virtualkey: this store keeps no keys: use SQLite, Redis or DynamoDB, or leave them in the file")
+		return nil, errors.New("virtualkey: this store keeps no keys: use SQLite, Redis, PostgreSQL or DynamoDB, or leave them in the file")
 	}
 	b := &Book{store: docs, newSecret: newSecret, turn: make(chan struct{}, 1), ended: make(chan struct{})}
 	if opts != nil {

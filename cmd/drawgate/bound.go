@@ -9,6 +9,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/store/guard"
+	"github.com/drawgate/drawgate/store/pgstore"
 )
 
 func (a *app) boundCmd() *cobra.Command {
@@ -23,22 +24,34 @@ many to assume. The store is not opened.
 
 --starts says how many processes start in one window without being able to ask the store,
 such as functions of AWS Lambda or after crashes: "start" of their policy says what each of
-them admits. For a bucket they are those of the whole outage.`,
+them admits. For a bucket they are those of the whole outage.
+
+--losses says how many times in one window the store forgets its last answers: a PostgreSQL server with synchronous_commit=off, or a Redis server that does
+not write to its disk at once, crashes, or a replica that had not received all takes the place of its server. What was forgotten may be admitted again, each
+time at most the limit once.`,
 		Example: `  drawgate bound drawgate.yaml --instances 3
   drawgate bound drawgate.yaml --starts 5`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: action(func(_ *cobra.Command, args []string) error { return a.bound(args, assume) }),
+		RunE: action(func(cmd *cobra.Command, args []string) error {
+			assume.counted = cmd.Flags().Changed("losses")
+			return a.bound(args, assume)
+		}),
 	}
 	number := cmd.Flags().IntVar
 	number(&assume.instances, "instances", 0,
 		"how many processes share the limits; with auto, how many to assume (default: what the configuration says)")
 	number(&assume.starts, "starts", 0, "how many processes start while the store is unavailable")
+	number(&assume.losses, "losses", 0,
+		"how many times the store forgets its last answers (default 1 if the store's URL has synchronous_commit=off, otherwise 0)")
 	number(&assume.returns, "returns", 1, "with --starts: how many times the store comes back within one window")
 	return cmd
 }
 
 // assumed is what bound takes for granted.
-type assumed struct{ instances, starts, returns int }
+type assumed struct {
+	instances, starts, returns, losses int
+	counted                            bool // losses are given
+}
 
 func (a *app) bound(args []string, assume assumed) error {
 	flags := a.flags
@@ -48,7 +61,7 @@ func (a *app) bound(args []string, assume assumed) error {
 	for _, f := range []struct {
 		name string
 		n    int
-	}{{"instances", assume.instances}, {"starts", assume.starts}, {"returns", assume.returns}} {
+	}{{"instances", assume.instances}, {"starts", assume.starts}, {"returns", assume.returns}, {"losses", assume.losses}} {
 		if f.n < 0 || f.n > maxAssumed {
 			return usage("--%s %d is not between 0 and %d", f.name, f.n, maxAssumed)
 		}
@@ -61,8 +74,11 @@ func (a *app) bound(args []string, assume assumed) error {
 	if err != nil {
 		return err
 	}
+	if !assume.counted && pgstore.MayForget(s.Store) {
+		assume.losses = 1
+	}
 	for i := range lines {
-		lines[i] = lines[i].AfterStarts(assume.starts, assume.returns)
+		lines[i] = lines[i].AfterStarts(assume.starts, assume.returns).AfterLosses(assume.losses)
 	}
 	if a.json {
 		out := []excess{}
@@ -70,7 +86,7 @@ func (a *app) bound(args []string, assume assumed) error {
 			out = append(out, excess{
 				l.Policy, l.Limit, l.Unit, l.Mode.String(), l.Instances, l.AtLeast, l.Most,
 				bounded(l.Share), bounded(l.Extra), bounded(l.After), bounded(l.Partly),
-				l.Start.String(), l.Cold, l.Returned, l.String(),
+				l.Start.String(), l.Cold, l.Returned, l.Forgotten, l.String(),
 			})
 		}
 		a.printJSON(out)
@@ -138,8 +154,9 @@ type excess struct {
 	Later     *int64 `json:"later"`  // in each later window, while all instances are cut off
 	Partly    *int64 `json:"partly"` // in each window in which only some are cut off
 	Start     string `json:"start,omitempty"`
-	Cold      int64  `json:"cold,omitempty"`     // what a process that starts admits without knowing what was used
-	Returned  int64  `json:"returned,omitempty"` // with --starts: in addition, if the store comes back in between
+	Cold      int64  `json:"cold,omitempty"`      // what a process that starts admits without knowing what was used
+	Returned  int64  `json:"returned,omitempty"`  // with --starts: in addition, if the store comes back in between
+	Forgotten int64  `json:"forgotten,omitempty"` // with --losses: in addition, because the store forgot it
 	Text      string `json:"text"`
 }
 

@@ -47,7 +47,7 @@ administrators. The configuration is reloaded when one of its files changes, and
 	cmd.Flags().BoolVar(&f.insecure, "insecure", false,
 		"let everybody who can reach the address for administrators do everything")
 	durationVar(cmd, &f.timeout, "store-timeout", 0,
-		"how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms, on DynamoDB 1s)")
+		"how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite and PostgreSQL 500ms, on DynamoDB 1s)")
 	return cmd
 }
 

@@ -4,23 +4,27 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rogpeppe/go-internal/testscript"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -39,10 +43,15 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	args := slices.Clone(os.Args) // testscript shortens the program's path
-	testscript.Main(m, map[string]func(){
+	testscript.Main(servers{m}, map[string]func(){
 		"drawgate": func() { os.Exit(run(context.Background(), args)) },
 	})
 }
+
+// servers runs tests, and stops the servers that they share.
+type servers struct{ *testing.M }
+
+func (s servers) Run() int { return pgtest.Run(s.M) }
 
 // req: A6, B3, B11, D1, D2, D3, D4, D5, D8
 func TestScripts(t *testing.T) {
@@ -106,6 +115,47 @@ func TestScriptsOnDynamoDB(t *testing.T) {
 			return setup(e)
 		},
 	})
+}
+
+// The commands on PostgreSQL. Each script has a database of its own; the role "guest" needs a
+// password.
+func TestScriptsOnPostgres(t *testing.T) {
+	needs.NoRace(t) // as above
+	t.Parallel()
+	server := pgtest.Start(t, "fsync=on", "full_page_writes=on") // else each command warns
+	server.Do("CREATE ROLE guest LOGIN PASSWORD 'hunter2'; CREATE ROLE app LOGIN; CREATE ROLE watcher LOGIN")
+	server.Do("COPY (VALUES ('host all guest 127.0.0.1/32 scram-sha-256'), ('host all all 127.0.0.1/32 trust')) TO '" +
+		server.Do("SHOW hba_file") + "'; SELECT pg_reload_conf()")
+	var databases atomic.Int64
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/postgres", RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error {
+			name := fmt.Sprintf("db%d", databases.Add(1))
+			server.Do("CREATE DATABASE " + name)
+			e.Setenv("HOST", server.Addr)
+			e.Setenv("DB", name)
+			e.Setenv("PG", "postgres://postgres@"+server.Addr+"/"+name+"?sslmode=disable")
+			return setup(e)
+		},
+		Cmds: withSQL(server),
+	})
+}
+
+// withSQL adds "sql FILE" to the commands: the server's superuser runs a file in the script's
+// database.
+func withSQL(server *pgtest.Server) map[string]func(*testscript.TestScript, bool, []string) {
+	all := commands()
+	all["sql"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		url := strings.Replace(server.URL(), "/postgres?", "/"+ts.Getenv("DB")+"?", 1)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		c, err := pgconn.Connect(ctx, url)
+		ts.Check(err)
+		defer c.Close(ctx)
+		_, err = c.Exec(ctx, ts.ReadFile(args[0])).ReadAll()
+		ts.Check(err)
+	}
+	return all
 }
 
 func setup(e *testscript.Env) error {

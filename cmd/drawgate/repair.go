@@ -102,6 +102,9 @@ func (a *app) sqlitePath(op string) (string, error) {
 		if config.IsRedis(s.Store) && op == "reset" {
 			return "", usage("--all is for SQLite files: name the buckets, or stop all programs that use %s, flush its database, and start them", config.RedactURL(s.Store))
 		}
+		if config.IsPostgres(s.Store) && op == "reset" {
+			return "", usage("--all is for SQLite files: name the buckets, or TRUNCATE the table whose name ends in _bucket, in %s", config.RedactURL(s.Store))
+		}
 		return "", usage("%s is not a SQLite file: there is nothing to %s", config.RedactURL(s.Store), op)
 	}
 	return filepath.Abs(path)

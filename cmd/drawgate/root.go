@@ -71,8 +71,8 @@ func (a *app) misread(code int, err error) *exitError {
 
 const rootLong = `drawgate keeps any number of processes inside one quota.
 
-It works on a store of buckets, which all commands share: a SQLite file, a Redis or Valkey server, or a DynamoDB table. Without any configuration that
-is the user's own SQLite file, with a sample policy for trying things out:
+It works on a store of buckets, which all commands share: a SQLite file, a Redis or Valkey server, a PostgreSQL database, or a DynamoDB table. Without any
+configuration that is the user's own SQLite file, with a sample policy for trying things out:
 
   drawgate take                       # take one request; exit code 75 if the limit has none left
   drawgate run --wait 5m -- make all  # wait for units, hold them while the command runs
@@ -95,7 +95,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.flags.Config, "config", "", "file with the policies (default $"+config.EnvConfig+")")
 	f.StringVar(&a.flags.Rules, "rules", "", "file that contains only rules (default $"+config.EnvRules+")")
 	f.StringVar(&a.flags.Store, "store", "",
-		"store: sqlite:PATH, sqlite:///ABSOLUTE/PATH, redis://HOST:PORT/DB, redis+sentinel://HOSTS/MASTER/DB, redis+cluster://HOSTS (rediss with TLS; valkey is the same) or dynamodb://TABLE?region=REGION (default $"+config.EnvStore+")")
+		"store: sqlite:PATH, sqlite:///ABSOLUTE/PATH, redis://HOST:PORT/DB, redis+sentinel://HOSTS/MASTER/DB, redis+cluster://HOSTS (rediss with TLS; valkey is the same), postgres://USER@HOST/DATABASE or dynamodb://TABLE?region=REGION (default $"+config.EnvStore+")")
 	f.StringVar(&a.server, "server", "",
 		"ask a drawgate server at this URL instead of a store (default $"+envServer+", unless --store is given; its access token is $"+envToken+")")
 	f.StringVar(&a.tenant, "tenant", "", "tenant whose buckets these are; tenants share nothing")

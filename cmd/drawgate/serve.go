@@ -69,7 +69,7 @@ In a layer of AWS Lambda, as extensions/drawgate and without arguments, the prog
 		"address for calls to LLM providers, or off (default "+defaultGateway+" if the file has the section gateway)")
 	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "let everybody who can reach the addresses do everything")
 	durationVar(cmd, &f.timeout, "store-timeout", 0,
-		"how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite 500ms, on DynamoDB 1s)")
+		"how long the store may take for a take that does not wait, before the fallback decides (default 40ms, on SQLite and PostgreSQL 500ms, on DynamoDB 1s)")
 	return cmd
 }
 

@@ -219,7 +219,7 @@ func (a *app) openLogging(looks bool, log *slog.Logger) (*session, error) {
 		store = memstore.New(nil)
 	case s.Store == config.Memory:
 		return nil, &exitError{exitConfig, errors.New(
-			"the store memory: ends with this command, so nothing would be limited: name a SQLite file, a Redis server or a DynamoDB table with --store")}
+			"the store memory: ends with this command, so nothing would be limited: name a SQLite file, a Redis server, a PostgreSQL database or a DynamoDB table with --store")}
 	case looks:
 		store, err = a.lookAt(&s, log)
 	default:

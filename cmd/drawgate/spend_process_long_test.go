@@ -26,13 +26,14 @@ import (
 
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/internal/sleep"
 	"github.com/drawgate/drawgate/spend"
 )
 
 // TestBillAtMonthsEdge: gateways on one store, each a process, over the end of a month, while each
-// of them is killed once, and on SQLite and Redis the store is away three times (a gateway is
+// of them is killed once, and on SQLite, Redis and PostgreSQL the store is away three times (a gateway is
 // killed in the middle of one), and answers of Redis get lost. The provider's bill, the ledgers and
 // drawgate spend are the same, to the millionth, for each team, model and day; what differs are
 // calls that drawgate spend --check lists, which were open when their process was killed, or which
@@ -42,6 +43,7 @@ func TestBillAtMonthsEdge(t *testing.T) { //nolint:tparallel // the long runs ne
 	t.Parallel()
 	for name, on := range map[string]func(*spenders){
 		"sqlite": (*spenders).onSQLite, "redis": (*spenders).onRedis, "dynamodb": (*spenders).onDynamoDB,
+		"postgres": (*spenders).onPostgres,
 	} {
 		if name != "sqlite" && !needs.Long() {
 			continue // TestSpendIsTheBill of package gateway has each store
@@ -400,6 +402,21 @@ func (s *spenders) onRedis() {
 	proxy.OneIn.Store(lost)
 	s.noLosses = func() { proxy.OneIn.Store(0) }
 	s.store, s.env = "redis://"+proxy.Addr, []string{"DRAWGATE_STORE_TIMEOUT=2s"}
+	s.stop = func() {
+		server.Kill9()
+		proxy.Cut()
+	}
+	s.back = server.Restart
+}
+
+// onPostgres counts at a server that is killed in each outage.
+func (s *spenders) onPostgres() {
+	server := pgtest.Start(s.T)
+	proxy := redistest.NewProxy(s.T, server.Addr)
+	proxy.OneIn.Store(lost)
+	s.noLosses = func() { proxy.OneIn.Store(0) }
+	s.store = strings.Replace(server.URL(), server.Addr, proxy.Addr, 1)
+	s.env = []string{"DRAWGATE_STORE_TIMEOUT=2s"}
 	s.stop = func() {
 		server.Kill9()
 		proxy.Cut()

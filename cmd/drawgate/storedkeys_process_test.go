@@ -17,6 +17,7 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/internal/awstest"
+	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/llm/simulator"
 )
@@ -112,8 +113,9 @@ func await(d *daemon, what, secret string, want int) {
 func TestKeysOfTheStoreAreSharedAndKept(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(t *testing.T) string{
-		"sqlite": func(*testing.T) string { return "sqlite:state.db" },
-		"redis":  func(t *testing.T) string { t.Helper(); return redistest.Start(t).URL() },
+		"sqlite":   func(*testing.T) string { return "sqlite:state.db" },
+		"redis":    func(t *testing.T) string { t.Helper(); return redistest.Start(t).URL() },
+		"postgres": func(t *testing.T) string { t.Helper(); return pgtest.Shared(t).Schema(t) },
 		"dynamodb": func(t *testing.T) string {
 			t.Helper()
 			url := "dynamodb://keys?region=eu-central-1&endpoint=" + awstest.Moto(t).URL

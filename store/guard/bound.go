@@ -37,6 +37,9 @@ type Line struct {
 	Starts   int   // starts that are included: see Line.AfterStarts
 	Returned int64 // what these starts may admit in addition, because the store came back in between
 
+	Losses    int   // losses of the store that are included: see Line.AfterLosses
+	Forgotten int64 // what may be admitted in addition, because of them
+
 	drain int64 // the same as Cold for a bucket, in addition, in every period of its Window
 }
 
@@ -134,6 +137,16 @@ func (l Line) AfterStarts(starts, returns int) Line {
 	return l
 }
 
+// AfterLosses returns the line if, in one window, the store so many times forgets its last answers,
+// but not that it has any: a server that does not wait for its disk crashes, or a replica that had
+// not received all takes the place of its server. Forgotten is what may then be admitted in
+// addition to all else: what was forgotten, and each time at most the limit once. It is so for every
+// fallback, and whether or not there is an outage.
+func (l Line) AfterLosses(losses int) Line {
+	l.Losses, l.Forgotten = losses, int64(losses)*l.Most
+	return l
+}
+
 // cold says how a policy starts, and what a process may admit that does.
 func (l *Line) cold(policy *store.Policy, spec *record.Spec) {
 	l.Start = cmp.Or(policy.Start, store.StartClosed)
@@ -191,6 +204,19 @@ func (t *policyBound) line(i, instances, atLeast int) (l Line, drain int64) {
 
 // String explains the line in a few sentences.
 func (l Line) String() string {
+	text := l.withoutLosses()
+	switch l.Losses {
+	case 0:
+	case 1:
+		text += fmt.Sprintf(". If the store forgets its last answers, what it forgot may be admitted again: at most %d units", l.Forgotten)
+	default:
+		text += fmt.Sprintf(". If the store %d times forgets its last answers, what it forgot may be admitted again: at most %d units", l.Losses,
+			l.Forgotten)
+	}
+	return text
+}
+
+func (l Line) withoutLosses() string {
 	text := l.withoutStarts()
 	if l.Starts == 0 || l.Mode != store.FallbackShare {
 		return text

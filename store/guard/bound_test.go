@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -159,5 +160,33 @@ func TestBoundSaysHowManyStart(t *testing.T) {
 	if s := l.String(); !strings.Contains(s,
 		"If 2 processes start meanwhile (full: each admits 20 without knowing what was used), at most 40 beyond") {
 		t.Error(s)
+	}
+}
+
+// TestLossesAddTheLimitOnce: what a store forgets is at most what the limit admits, for every
+// fallback, as often as it forgets.
+func TestLossesAddTheLimitOnce(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []drawgate.Fallback{drawgate.FallbackClosed, drawgate.FallbackShare, drawgate.FallbackOpen} {
+		lines, err := guard.Bound([]drawgate.Policy{{Name: "p", Fallback: mode, Limits: []drawgate.Limit{
+			{Name: "l", Kind: drawgate.Rolling, Window: time.Minute, Amount: 60, Headroom: drawgate.Share{Units: 6}},
+			{Name: "b", Kind: drawgate.Bucket, Window: time.Minute, Amount: 60, Burst: 30},
+		}}}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, most := range []int64{54, 30} {
+			before := lines[i].String()
+			for n, want := range map[int]string{
+				0: "",
+				1: fmt.Sprintf(". If the store forgets its last answers, what it forgot may be admitted again: at most %d units", most),
+				2: fmt.Sprintf(". If the store 2 times forgets its last answers, what it forgot may be admitted again: at most %d units", 2*most),
+			} {
+				l := lines[i].AfterLosses(n)
+				if l.Forgotten != int64(n)*most || l.String() != before+want {
+					t.Errorf("%v, limit %s, %d losses: got %d, %s", mode, l.Limit, n, l.Forgotten, l.String())
+				}
+			}
+		}
 	}
 }

@@ -67,7 +67,7 @@ var advice = map[string]string{
 	codeCanceled:        "the server canceled the statement, as statement_timeout or an administrator asks",
 	codeStarting:        "the server is starting or recovering",
 	"28P01":             "the server refuses the password: correct the URL, PGPASSWORD or the file of passwords",
-	"28000":             "the server refuses this role: look at pg_hba.conf",
+	"28000":             "the server refuses this role: create it (CREATE ROLE ... LOGIN), or let pg_hba.conf admit it",
 	codeDamaged:         "the server found a damaged page: restore it from a backup",
 	codeIndexDamaged:    "the server found a damaged index: REINDEX it",
 }

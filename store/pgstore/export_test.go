@@ -36,3 +36,6 @@ func (s *Store) Sweep(ctx context.Context, grace time.Duration) error {
 
 // Now returns the clock's time in Unix µs.
 func (c *Clock) Now() int64 { return c.us.Load() }
+
+// Pass removes what is unused, as cleaning does from time to time.
+func (s *Store) Pass(ctx context.Context) error { return s.pass(ctx) }

@@ -82,6 +82,7 @@ var (
 //   - schema: the schema that has the tables; otherwise the first of the search path
 //   - listen: host:port at which to listen for notifications, because the pooler that the URL names
 //     passes none on
+//   - password_file: the file that has the password; it is read before each connection
 func Open(url string, opts *Options) (*Store, error) {
 	s := &Store{busy: map[string]bool{}}
 	if opts != nil {

@@ -33,11 +33,12 @@ type note struct {
 	labels []store.Label
 }
 
-// A record may have this many bytes: each take reads and writes all of it.
-const mostRecord = 1 << 20
+// MostRecord is how many bytes the record of a bucket may have: each take reads and writes all of
+// it.
+const MostRecord = 1 << 20
 
 var errTooLarge = fmt.Errorf("the bucket has more than %d bytes: a limit that is exact, or many open reservations, "+
-	"need less, or another store", mostRecord)
+	"need less, or another store", MostRecord)
 
 // fill reads the columns of a row.
 func (r *row) fill(rec, line, notes, marks []byte) {

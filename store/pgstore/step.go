@@ -272,7 +272,7 @@ func (st *step) queue(b *pgx.Batch, r *row) error {
 	if r.rec.Last != 0 {
 		rec = record.Append(nil, r.rec, record.Whole)
 	}
-	if len(rec) > mostRecord {
+	if len(rec) > MostRecord {
 		return errTooLarge
 	}
 	r.marks = r.marks.set(st.s.process, st.number, st.now)

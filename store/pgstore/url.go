@@ -1,14 +1,17 @@
 package pgstore
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/drawgate/drawgate/store"
@@ -19,6 +22,7 @@ type address struct {
 	pool   *pgxpool.Config
 	schema string
 	listen string // host:port; "": as the pool
+	secret string // the file that has the password; "": there is none
 }
 
 // Form is what a URL looks like, for errors.
@@ -32,7 +36,10 @@ func IsURL(text string) bool {
 // CheckURL reports whether [Open] accepts a URL, without connecting. The error is
 // [store.ErrInvalid], and never shows a password.
 func CheckURL(text string) error {
-	_, err := parse(text)
+	a, err := parse(text)
+	if err == nil {
+		_, err = newStatements(a.schema, "drawgate")
+	}
 	return err
 }
 
@@ -72,8 +79,10 @@ func parse(text string) (*address, error) {
 			a.schema = values[0]
 		case name == "listen":
 			a.listen = values[0]
+		case name == "password_file":
+			a.secret = values[0]
 		case name == "password":
-			return nil, invalid("the URL has the password as a parameter: write it before the host, or into a file that PGPASSFILE names")
+			return nil, invalid("the URL has the password as a parameter: write it before the host, or name a file that has it with password_file")
 		case !settings[name]:
 			return nil, invalid("the URL has a parameter %q that this store does not know", name)
 		}
@@ -83,7 +92,10 @@ func parse(text string) (*address, error) {
 			return nil, invalid("listen=%s is not host:port", a.listen)
 		}
 	}
-	u.RawQuery = without(u.RawQuery, "schema", "listen")
+	u.RawQuery = without(u.RawQuery, "schema", "listen", "password_file")
+	if u.Path == "" {
+		u.Path = "/" // else pgx takes a URL without a host for something else
+	}
 	if a.pool, err = pgxpool.ParseConfig(u.String()); err != nil {
 		return nil, invalid("the URL cannot be used: %s", redacted(err, u))
 	}
@@ -94,6 +106,10 @@ func parse(text string) (*address, error) {
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = "drawgate"
 	}
+	if _, given := u.User.Password(); given && a.secret != "" {
+		return nil, invalid("the URL has a password, and names a file of one: leave one of them out")
+	}
+	a.pool.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { return a.readPassword(c) }
 	return a, nil
 }
 
@@ -108,6 +124,46 @@ func without(query string, names ...string) string {
 		}
 	}
 	return strings.Join(rest, "&")
+}
+
+// readPassword reads the password, if a file has it: before each connection, because it may change.
+func (a *address) readPassword(c *pgx.ConnConfig) error {
+	if a.secret == "" {
+		return nil
+	}
+	text, err := os.ReadFile(a.secret)
+	if err != nil {
+		return fmt.Errorf("the password cannot be read: %w", err)
+	}
+	c.Password = strings.TrimSpace(string(text))
+	return nil
+}
+
+// connect makes a connection outside of a pool.
+func (a *address) connect(ctx context.Context) (*pgx.Conn, error) {
+	c := a.pool.ConnConfig.Copy()
+	if err := a.readPassword(c); err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, c)
+}
+
+// listener makes a connection that may listen for notifications.
+func (a *address) listener(ctx context.Context) (*pgx.Conn, error) {
+	if a.listen == "" {
+		return a.connect(ctx)
+	}
+	c := a.pool.ConnConfig.Copy()
+	host, port, _ := net.SplitHostPort(a.listen) // was checked
+	n, _ := strconv.ParseUint(port, 10, 16)
+	c.Host, c.Port, c.Fallbacks = host, uint16(n), nil
+	if c.TLSConfig != nil && c.TLSConfig.ServerName != "" {
+		c.TLSConfig.ServerName = host
+	}
+	if err := a.readPassword(c); err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, c)
 }
 
 func badPort(port string) bool {
@@ -128,4 +184,11 @@ func redacted(err error, u *url.URL) string {
 		text = strings.ReplaceAll(text, url.QueryEscape(password), "***")
 	}
 	return text
+}
+
+// MayForget reports whether a URL says that the server does not wait for its disk. Only the server
+// knows it otherwise: see [Store.Facts].
+func MayForget(text string) bool {
+	a, err := parse(text)
+	return err == nil && a.pool.ConnConfig.RuntimeParams["synchronous_commit"] == "off"
 }

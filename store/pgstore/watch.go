@@ -3,8 +3,6 @@ package pgstore
 import (
 	"context"
 	"maps"
-	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -169,16 +167,7 @@ func (s *Store) listen(ctx context.Context) {
 }
 
 func (s *Store) listenOnce(ctx context.Context) error {
-	cfg := s.link.a.pool.ConnConfig.Copy()
-	if s.link.a.listen != "" {
-		host, port, _ := net.SplitHostPort(s.link.a.listen) // was checked
-		n, _ := strconv.ParseUint(port, 10, 16)
-		cfg.Host, cfg.Port, cfg.Fallbacks = host, uint16(n), nil
-		if cfg.TLSConfig != nil && cfg.TLSConfig.ServerName != "" {
-			cfg.TLSConfig.ServerName = host
-		}
-	}
-	c, err := pgx.ConnectConfig(ctx, cfg)
+	c, err := s.link.a.listener(ctx)
 	if err != nil {
 		return err
 	}
@@ -194,4 +183,3 @@ func (s *Store) listenOnce(ctx context.Context) error {
 		s.watchers.heard(n.Payload)
 	}
 }
-

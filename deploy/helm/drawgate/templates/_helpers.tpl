@@ -40,11 +40,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- $file := fromYaml .values.config -}}
 {{- with $file.Error }}{{ fail (printf "%s is no configuration file: %s" $key .) }}{{ end -}}
-{{- if regexMatch "^rediss?://[^/?@]*:[^/?@]*[^/?].*@" (toString ($file.store | default "")) -}}
+{{- if regexMatch "^(rediss?|postgres|postgresql)://[^/?@]*:[^/?@]*[^/?].*@" (toString ($file.store | default "")) -}}
 {{- fail (printf "%s: the store's URL has a password, and everybody who may read ConfigMaps could read it: put the URL into a Secret, as DRAWGATE_STORE (--set secret=NAME)" $key) -}}
 {{- end -}}
 {{- if and (not .root.Values.secret) (not (include "drawgate.shared" $file)) -}}
-{{- fail (printf "%s: the pods need a store that they can share: name the Secret that has its URL as DRAWGATE_STORE (--set secret=NAME), or write store: redis://… or dynamodb://… into the file" $key) -}}
+{{- fail (printf "%s: the pods need a store that they can share: name the Secret that has its URL as DRAWGATE_STORE (--set secret=NAME), or write store: redis://…, postgres://… or dynamodb://… into the file" $key) -}}
 {{- end -}}
 {{- $server := $file.server | default dict -}}
 {{- if not (or .root.Values.secret .root.Values.insecure $server.tokens) -}}
@@ -64,7 +64,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* Whether a file names a store that pods can share. */}}
 {{- define "drawgate.shared" -}}
-{{- if regexMatch "^(redis|rediss|dynamodb):" (toString (.store | default "")) }}yes{{ end -}}
+{{- if regexMatch "^(redis|rediss|dynamodb|postgres|postgresql):" (toString (.store | default "")) }}yes{{ end -}}
 {{- end }}
 
 {{/* The hash of the settings of a file that a running program cannot change: only these restart the pods. */}}
