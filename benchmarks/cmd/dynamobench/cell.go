@@ -24,6 +24,7 @@ import (
 const (
 	region    = "us-east-1"
 	tableName = "bench"
+	patience  = 2 * time.Minute // how long a process may take to answer
 )
 
 // cell is one way of calling, for a time. All callers ask for one key.
@@ -101,18 +102,18 @@ func prepareTheirs(at *standin, kind string) error {
 	if err != nil {
 		return err
 	}
-	c, err := startChild(cmd)
+	c, err := sysx.StartChild(cmd)
 	if err != nil {
 		return err
 	}
-	defer c.stop()
+	defer c.Stop()
 	select {
-	case <-c.ended:
+	case <-c.Ended:
 	case <-time.After(patience):
 		return errors.New("the set-up of zae-limiter does not end")
 	}
 	if !cmd.ProcessState.Success() {
-		return errors.New(c.complaints.String())
+		return errors.New(c.Complaints())
 	}
 	return nil
 }
@@ -128,7 +129,7 @@ func (b *bench) measure(c cell, who contestant, rep int) error {
 	if err != nil {
 		return err
 	}
-	defer s.stop()
+	defer s.Stop()
 	if err := who.prepare(s, who.kind); err != nil {
 		return err
 	}
@@ -137,21 +138,21 @@ func (b *bench) measure(c cell, who contestant, rep int) error {
 		return err
 	}
 	defer p.close()
-	pids, callers := []int{s.pid()}, []*child{}
+	pids, callers := []int{s.PID()}, []*sysx.Child{}
 	for range c.processes {
 		cmd, err := who.callers(p.url, who.kind, c.callers)
 		if err != nil {
 			return err
 		}
-		one, err := startChild(cmd)
+		one, err := sysx.StartChild(cmd)
 		if err != nil {
 			return err
 		}
-		defer one.stop()
-		pids, callers = append(pids, one.pid()), append(callers, one)
+		defer one.Stop()
+		pids, callers = append(pids, one.PID()), append(callers, one)
 	}
 	for _, one := range callers {
-		if line, err := one.line(); err != nil || line != "ready" {
+		if line, err := one.Line(patience); err != nil || line != "ready" {
 			return errors.Join(err, fmt.Errorf("instead of \"ready\" it says %q", line))
 		}
 	}
@@ -193,15 +194,15 @@ type result struct {
 }
 
 // callFor lets callers call for a time.
-func callFor(callers []*child, d time.Duration) (*result, error) {
+func callFor(callers []*sysx.Child, d time.Duration) (*result, error) {
 	for _, one := range callers {
-		if err := one.tell(strconv.FormatFloat(d.Seconds(), 'f', -1, 64)); err != nil {
+		if err := one.Tell(strconv.FormatFloat(d.Seconds(), 'f', -1, 64)); err != nil {
 			return nil, err
 		}
 	}
 	r := &result{}
 	for _, one := range callers {
-		line, err := one.line()
+		line, err := one.Line(patience)
 		if err != nil {
 			return nil, err
 		}

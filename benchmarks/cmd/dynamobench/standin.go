@@ -10,23 +10,25 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/drawgate/drawgate/benchmarks/internal/sysx"
 )
 
 // standin is a moto of its own, which handles one request at a time.
 type standin struct {
-	*child
+	*sysx.Child
 
 	url string
 }
 
 func startStandin() (*standin, error) {
-	c, err := startChild(exec.Command(filepath.Join(*tools, "aws-python/bin/python"), "-I", "../internal/awstest/moto.py")) //nolint:gosec,noctx // installed for this
+	c, err := sysx.StartChild(exec.Command(filepath.Join(*tools, "aws-python/bin/python"), "-I", "../internal/awstest/moto.py")) //nolint:gosec,noctx // installed for this
 	if err != nil {
 		return nil, err
 	}
-	line, err := c.line()
+	line, err := c.Line(patience)
 	if err != nil {
-		c.stop()
+		c.Stop()
 		return nil, err
 	}
 	return &standin{c, "http://127.0.0.1:" + strings.TrimPrefix(line, "listening on ")}, nil

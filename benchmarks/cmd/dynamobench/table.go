@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
-	"math"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -60,20 +56,20 @@ func writeCells(w io.Writer, rows []stat.Row) {
 	fmt.Fprint(w, "\ncell\tlimiter\ttakes/s (least–most)\tp50 ms\tp99 ms (least–most)\trequests/take\tread units\twrite units\tof indexes\titem bytes\tin the stand-in, ms/take\tCPU of callers, ms/take\tCPU of the stand-in, ms/request\tdelay and CPU, ms/take\terrors\tothers' cores\tto\ttakes/s\tp99\n")
 	for _, c := range cells {
 		for _, who := range contestants {
-			v := func(figure string, by float64) []float64 { return values(rows, c.name, who.name, figure, by) }
+			v := func(figure string, by float64) []float64 { return stat.Values(rows, c.name, who.name, figure, by) }
 			if len(v("ops_s", 1)) == 0 {
 				continue
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.1f\t%s\t%.0f\t%.1f\t",
-				c.name, who.name, spread(v("ops_s", 1), "%.4g"), median(v("p50_us", 1e3)),
-				spread(v("p99_us", 1e3), "%.4g"), median(v("requests_op", 1)), median(v("read_units_op", 1)),
-				median(v("write_units_op", 1)), median(v("index_units_op", 1)),
-				median(v("item_bytes", 1)), median(v("standin_us_op", 1e3)), median(v("client_us_op", 1e3)),
-				median(v("standin_cpu_us_request", 1e3)), spread(v("busy_us_op", 1e3), "%.1f"), sum(v("errors", 1)),
-				median(v("other_cores", 1)))
-			if base := values(rows, c.name, who.base, "ops_s", 1); len(base) > 0 {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", who.base, spread(ratios(v("ops_s", 1), base), "%.2f×"),
-					spread(ratios(v("p99_us", 1), values(rows, c.name, who.base, "p99_us", 1)), "%.3f×"))
+				c.name, who.name, stat.Spread(v("ops_s", 1), "%.4g"), stat.Median(v("p50_us", 1e3)),
+				stat.Spread(v("p99_us", 1e3), "%.4g"), stat.Median(v("requests_op", 1)), stat.Median(v("read_units_op", 1)),
+				stat.Median(v("write_units_op", 1)), stat.Median(v("index_units_op", 1)),
+				stat.Median(v("item_bytes", 1)), stat.Median(v("standin_us_op", 1e3)), stat.Median(v("client_us_op", 1e3)),
+				stat.Median(v("standin_cpu_us_request", 1e3)), stat.Spread(v("busy_us_op", 1e3), "%.1f"), stat.Sum(v("errors", 1)),
+				stat.Median(v("other_cores", 1)))
+			if base := stat.Values(rows, c.name, who.base, "ops_s", 1); len(base) > 0 {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", who.base, stat.Spread(stat.Ratios(v("ops_s", 1), base), "%.2f×"),
+					stat.Spread(stat.Ratios(v("p99_us", 1), stat.Values(rows, c.name, who.base, "p99_us", 1)), "%.3f×"))
 			} else {
 				fmt.Fprint(w, "\t\t\n")
 			}
@@ -85,13 +81,13 @@ func writeTrips(w io.Writer, rows []stat.Row) {
 	fmt.Fprintf(w, "\none caller\tlimiter\trequests/take, most\tp50 ms\tp99 ms (least–most)\tmax ms\twithout the stand-in: p50 ms\tp99 ms\tread units\twrite units\tothers' cores\n")
 	for _, s := range situations {
 		for _, who := range contestants {
-			v := func(figure string, by float64) []float64 { return values(rows, s.name, who.name, figure, by) }
+			v := func(figure string, by float64) []float64 { return stat.Values(rows, s.name, who.name, figure, by) }
 			if most := v("requests_max", 1); len(most) > 0 {
 				fmt.Fprintf(w, "%s\t%s\t%.0f\t%.1f\t%s\t%.1f\t%.1f\t%s\t%.3f\t%.3f\t%.1f\n", s.name, who.name,
-					slices.Max(most), median(v("p50_us", 1e3)), spread(v("p99_us", 1e3), "%.1f"),
-					slices.Max(v("max_us", 1e3)), median(v("outside_p50_us", 1e3)),
-					spread(v("outside_p99_us", 1e3), "%.1f"), median(v("read_units_op", 1)),
-					median(v("write_units_op", 1)), median(v("other_cores", 1)))
+					slices.Max(most), stat.Median(v("p50_us", 1e3)), stat.Spread(v("p99_us", 1e3), "%.1f"),
+					slices.Max(v("max_us", 1e3)), stat.Median(v("outside_p50_us", 1e3)),
+					stat.Spread(v("outside_p99_us", 1e3), "%.1f"), stat.Median(v("read_units_op", 1)),
+					stat.Median(v("write_units_op", 1)), stat.Median(v("other_cores", 1)))
 			}
 		}
 	}
@@ -100,15 +96,15 @@ func writeTrips(w io.Writer, rows []stat.Row) {
 func writeTargets(w io.Writer, rows []stat.Row) {
 	fmt.Fprint(w, "\ntarget\t\t\t\tmeasured\t\n")
 	for _, t := range targets() {
-		v := values(rows, t.cell, t.who, t.figure, t.by)
+		v := stat.Values(rows, t.cell, t.who, t.figure, t.by)
 		i := slices.IndexFunc(contestants, func(c contestant) bool { return c.name == t.who })
-		if base := values(rows, t.cell, contestants[i].base, t.figure, t.by); len(base) > 0 {
-			v = ratios(v, base)
+		if base := stat.Values(rows, t.cell, contestants[i].base, t.figure, t.by); len(base) > 0 {
+			v = stat.Ratios(v, base)
 		}
 		if len(v) == 0 {
 			continue
 		}
-		got := median(v)
+		got := stat.Median(v)
 		if t.figure == "requests_max" {
 			got = slices.Max(v)
 		}
@@ -116,73 +112,17 @@ func writeTargets(w io.Writer, rows []stat.Row) {
 		if t.met(got) {
 			verdict = "reached"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.cell, t.who, t.figure, t.how, spread(v, "%.3f"), verdict)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.cell, t.who, t.figure, t.how, stat.Spread(v, "%.3f"), verdict)
 	}
-}
-
-// values are the figures of a contestant in a cell, by round.
-func values(rows []stat.Row, cell, who, figure string, by float64) (v []float64) {
-	for _, r := range rows {
-		if got, ok := r.M[figure]; ok && r.Case == cell && r.Name == who {
-			v = append(v, got/by)
-		}
-	}
-	return v
-}
-
-// ratios compares round by round.
-func ratios(mine, base []float64) (v []float64) {
-	for i := range min(len(mine), len(base)) {
-		v = append(v, mine[i]/base[i])
-	}
-	return v
-}
-
-func spread(v []float64, format string) string {
-	if len(v) == 0 {
-		return "-"
-	}
-	if len(v) == 1 {
-		return fmt.Sprintf(format, v[0])
-	}
-	return fmt.Sprintf(format+" ("+format+"–"+format+")", median(v), slices.Min(v), slices.Max(v))
-}
-
-func sum(v []float64) (s float64) {
-	for _, x := range v {
-		s += x
-	}
-	return s
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	if len(v) == 0 {
-		return math.NaN()
-	}
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
 // showTables prints the header and the tables of a file of raw results.
 func showTables(path string) error {
-	f, err := os.Open(path) //nolint:gosec // the caller's
+	header, rows, err := stat.ReadRows(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it is only read
-	var rows []stat.Row
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		var row stat.Row
-		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		if row.Section == "" {
-			fmt.Println(lines.Text()) // the header
-			continue
-		}
-		rows = append(rows, row)
-	}
+	fmt.Println(header)
 	fmt.Print(tables(rows))
-	return lines.Err()
+	return nil
 }

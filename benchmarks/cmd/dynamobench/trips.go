@@ -53,7 +53,7 @@ func (b *bench) trips(s situation, kind string, rep int) error {
 	if err != nil {
 		return err
 	}
-	defer at.stop()
+	defer at.Stop()
 	if err := prepareOurs(at, kind); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (b *bench) trips(s situation, kind string, rep int) error {
 				return
 			}
 		}
-	}, at.pid())
+	}, at.PID())
 	if err != nil {
 		return err
 	}
