@@ -2,6 +2,7 @@
 package stat
 
 import (
+	"iter"
 	"math"
 	"math/bits"
 	"time"
@@ -36,9 +37,12 @@ func value(i int) uint64 {
 }
 
 // Add counts d, which is not negative.
-func (h *Hist) Add(d time.Duration) {
-	h.counts[index(uint64(d))]++
-	h.n++
+func (h *Hist) Add(d time.Duration) { h.AddN(d, 1) }
+
+// AddN counts d n times.
+func (h *Hist) AddN(d time.Duration, n uint64) {
+	h.counts[index(uint64(d))] += n
+	h.n += n
 	h.Max = max(h.Max, d)
 }
 
@@ -49,6 +53,17 @@ func (h *Hist) Merge(o *Hist) {
 	}
 	h.n += o.n
 	h.Max = max(h.Max, o.Max)
+}
+
+// All yields the durations, within the histogram's precision, and how often each was counted.
+func (h *Hist) All() iter.Seq2[time.Duration, uint64] {
+	return func(yield func(time.Duration, uint64) bool) {
+		for i, n := range h.counts {
+			if n > 0 && !yield(time.Duration(value(i)), n) {
+				return
+			}
+		}
+	}
 }
 
 // Quantile is the q-quantile in microseconds, NaN of nothing.

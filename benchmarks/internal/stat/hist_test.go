@@ -34,3 +34,19 @@ func TestQuantilesAreInOrder(t *testing.T) {
 		t.Errorf("of 0..999 us: got p50 %v, p99 %v, max %v", p50, p99, a.Max)
 	}
 }
+
+func TestAHistogramIsMadeAgainOfItsParts(t *testing.T) {
+	t.Parallel()
+	var a, b Hist
+	for i := range 1000 {
+		a.Add(time.Duration(i*i) * time.Microsecond)
+	}
+	for d, n := range a.All() {
+		b.AddN(d, n)
+	}
+	for _, q := range []float64{0, .1, .5, .99, 1} {
+		if got, want := b.Quantile(q), a.Quantile(q); got != want {
+			t.Errorf("quantile %v: got %v us, want %v us", q, got, want)
+		}
+	}
+}

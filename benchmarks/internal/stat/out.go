@@ -19,14 +19,17 @@ import (
 // Header says what a result file was measured with, and on what. It is the file's first line, or
 // first lines in text.
 type Header struct {
-	Commit  string `json:"commit"` // "-dirty": with changes that are not in it
-	Go      string `json:"go"`
-	CPU     string `json:"cpu"`
-	Cores   int    `json:"cores"`
-	Kernel  string `json:"kernel"`
-	Redis   string `json:"redis,omitempty"`
-	At      string `json:"at"`
-	Command string `json:"command"`
+	Commit string `json:"commit"` // "-dirty": with changes that are not in it
+	Go     string `json:"go"`
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Kernel string `json:"kernel"`
+	Redis  string `json:"redis,omitempty"`
+	// Postgres is the version of the server, and Settings are those that matter.
+	Postgres string `json:"postgres,omitempty"`
+	Settings string `json:"settings,omitempty"`
+	At       string `json:"at"`
+	Command  string `json:"command"`
 }
 
 // Row is one repetition of one cell: one JSON line.
@@ -45,8 +48,8 @@ type Out struct{ f *os.File }
 
 // NewOut creates the file path, which must not exist, because a raw file holds one run. It writes
 // the header: as JSON if path ends in .jsonl, otherwise as the "key: value" lines that benchstat
-// reads.
-func NewOut(path string) (*Out, error) {
+// reads. Each of edits may complete the header.
+func NewOut(path string, edits ...func(*Header)) (*Out, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -56,6 +59,9 @@ func NewOut(path string) (*Out, error) {
 	}
 	o := &Out{f}
 	h := newHeader()
+	for _, edit := range edits {
+		edit(&h)
+	}
 	if filepath.Ext(path) == ".jsonl" {
 		return o, o.line(h)
 	}

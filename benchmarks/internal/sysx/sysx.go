@@ -57,18 +57,25 @@ type Meter struct {
 	busy, own time.Duration
 	pids      []int
 	cpu       []time.Duration
+	server    int // 0: none
+	serverCPU time.Duration
 }
 
 // Reading is what a Meter saw.
 type Reading struct {
 	Own   time.Duration   // CPU of this process and the children that ended
 	Procs []time.Duration // CPU of each pid
-	Other float64         // CPU of everybody else, in cores
+	// Server is that of the server with all of its processes.
+	Server time.Duration
+	Other  float64 // CPU of everybody else, in cores
 }
 
 // Start begins an interval; pids are the processes that belong to the measurement.
-func Start(pids ...int) *Meter {
-	m := &Meter{pids: pids}
+func Start(pids ...int) *Meter { return StartWith(0, pids...) }
+
+// StartWith is Start with a server whose child processes belong to the measurement as well.
+func StartWith(server int, pids ...int) *Meter {
+	m := &Meter{pids: pids, server: server, serverCPU: familyTime(server)}
 	for _, p := range pids {
 		m.cpu = append(m.cpu, cpuTime(p))
 	}
@@ -86,6 +93,8 @@ func (m *Meter) Stop() Reading {
 		r.Procs = append(r.Procs, d)
 		other -= d
 	}
+	r.Server = familyTime(m.server) - m.serverCPU
+	other -= r.Server
 	r.Other = max(0, other.Seconds()/wall.Seconds())
 	return r
 }
@@ -95,6 +104,7 @@ type Gate struct {
 	MaxOther float64       // cores that others may use
 	Patience time.Duration // how long to wait for that before each cell
 	Tries    int           // how often to run a cell at most
+	Server   int           // the process id of a server that is measured with its children; 0: none
 }
 
 // Run waits until the machine is quiet and runs the cell; it runs it again if others used more than
@@ -103,7 +113,7 @@ func (g Gate) Run(cell func(), pids ...int) Reading {
 	for try := 1; ; try++ {
 		g.wait(pids)
 		runtime.GC()
-		m := Start(pids...)
+		m := StartWith(g.Server, pids...)
 		cell()
 		if r := m.Stop(); r.Other <= g.MaxOther || try >= g.Tries {
 			return r
@@ -114,7 +124,7 @@ func (g Gate) Run(cell func(), pids ...int) Reading {
 func (g Gate) wait(pids []int) {
 	const look = 400 * time.Millisecond
 	for end := time.Now().Add(g.Patience); time.Now().Before(end); {
-		m := Start(pids...)
+		m := StartWith(g.Server, pids...)
 		time.Sleep(look)
 		if m.Stop().Other < g.MaxOther {
 			return
