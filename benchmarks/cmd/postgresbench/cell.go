@@ -113,6 +113,9 @@ func (b *bench) measure(ctx context.Context, c cell, who contestant, rep int) er
 	if err != nil {
 		return err
 	}
+	if err := b.db.analyze(ctx, schema+"."+who.table); err != nil {
+		return err
+	}
 	total := float64(c.keys * c.processes) // of all takes
 	w, err := callFor(procs, warm)
 	if err != nil {
@@ -219,13 +222,14 @@ func (b *bench) addServer(ctx context.Context, m map[string]float64, who contest
 	if err != nil {
 		return err
 	}
-	bytes, dead, row, err := b.db.sizes(ctx, schema+"."+who.table)
+	s, err := b.db.sizes(ctx, schema+"."+who.table)
 	if err != nil {
 		return err
 	}
 	m["commits_op"] = float64(after-before) / max(1, total)
 	m["commits_s"] = m["commits_op"] * m["ops_s"]
-	m["table_bytes"], m["dead_rows"], m["row_bytes"] = float64(bytes), float64(dead), float64(row)
+	m["table_bytes"], m["dead_rows"], m["row_bytes"] = float64(s.bytes), float64(s.dead), float64(s.row)
+	m["seq_scans_op"] = float64(s.seqScans) / max(1, total)
 	return nil
 }
 

@@ -71,6 +71,13 @@ func (d *database) checkpoint(ctx context.Context) error {
 	return err
 }
 
+// analyze does what the server does by itself within a minute after a table's first rows: it plans
+// statements for the table as it is now.
+func (d *database) analyze(ctx context.Context, table string) error {
+	_, err := d.conn.Exec(ctx, `ANALYZE `+table)
+	return err
+}
+
 // commits returns how many transactions the database has committed.
 func (d *database) commits(ctx context.Context) (n int64, err error) {
 	err = d.conn.QueryRow(ctx, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
@@ -91,16 +98,23 @@ func (d *database) quiet(ctx context.Context, but int) error {
 	return errors.New("clients do not leave")
 }
 
-// sizes returns the bytes of all tables with their indexes, how many dead rows they have, and how
-// long the longest row of the buckets is.
-func (d *database) sizes(ctx context.Context, table string) (bytes, dead, row int64, err error) {
-	err = d.conn.QueryRow(ctx, `SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint, coalesce(sum(n_dead_tup), 0)::bigint
-		FROM pg_stat_all_tables WHERE schemaname = $1`, schema).Scan(&bytes, &dead)
+// sizes are those of a contestant's tables.
+type sizes struct {
+	bytes    int64 // of all tables, with their indexes
+	dead     int64 // rows
+	seqScans int64 // how often all rows of a table were read: its plan was bad, or made for a small table
+	row      int64 // length of the longest row of the buckets
+}
+
+func (d *database) sizes(ctx context.Context, table string) (s sizes, err error) {
+	err = d.conn.QueryRow(ctx, `SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint,
+			coalesce(sum(n_dead_tup), 0)::bigint, coalesce(sum(seq_scan), 0)::bigint
+		FROM pg_stat_all_tables WHERE schemaname = $1`, schema).Scan(&s.bytes, &s.dead, &s.seqScans)
 	if err != nil {
-		return 0, 0, 0, err
+		return s, err
 	}
-	err = d.conn.QueryRow(ctx, `SELECT max(pg_column_size(t.*)) FROM `+table+` AS t`).Scan(&row)
-	return bytes, dead, row, err
+	err = d.conn.QueryRow(ctx, `SELECT max(pg_column_size(t.*)) FROM `+table+` AS t`).Scan(&s.row)
+	return s, err
 }
 
 // openIdle begins a transaction that reads and then does nothing, as a report or a forgotten session

@@ -44,18 +44,18 @@ func tables(rows []stat.Row) string {
 }
 
 func writeCells(w io.Writer, rows []stat.Row) {
-	fmt.Fprint(w, "\ncell\tlimiter\ttakes/s (least–most)\tto the counter\tp50 µs\tp99 µs (least–most)\tCPU of the server, µs/take\tCPU of callers, µs/take\tcommits/s\ttakes/commit\trow bytes\ttable bytes\tdead rows\terrors\tothers' cores\n")
+	fmt.Fprint(w, "\ncell\tlimiter\ttakes/s (least–most)\tto the counter\tp50 µs\tp99 µs (least–most)\tCPU of the server, µs/take\tCPU of callers, µs/take\tcommits/s\ttakes/commit\tfull scans/take\trow bytes\ttable bytes\tdead rows\terrors\tothers' cores\n")
 	for _, c := range cells {
 		for _, who := range contestants {
 			v := func(figure string) []float64 { return stat.Values(rows, c.name, who.name, figure, 1) }
 			if len(v("ops_s")) == 0 {
 				continue
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.0f\t%s\t%.1f\t%.1f\t%.0f\t%.1f\t%.0f\t%.0f\t%.0f\t%.0f\t%.1f\n", c.name, who.name,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.0f\t%s\t%.1f\t%.1f\t%.0f\t%.1f\t%.3f\t%.0f\t%.0f\t%.0f\t%.0f\t%.1f\n", c.name, who.name,
 				stat.Spread(v("ops_s"), "%.0f"),
 				stat.Spread(stat.Ratios(v("ops_s"), stat.Values(rows, c.name, byCounter, "ops_s", 1)), "%.2f"),
 				stat.Median(v("p50_us")), stat.Spread(v("p99_us"), "%.0f"), stat.Median(v("server_us_op")),
-				stat.Median(v("client_us_op")), stat.Median(v("commits_s")), 1/stat.Median(v("commits_op")),
+				stat.Median(v("client_us_op")), stat.Median(v("commits_s")), 1/stat.Median(v("commits_op")), stat.Median(v("seq_scans_op")),
 				stat.Median(v("row_bytes")), stat.Median(v("table_bytes")), stat.Median(v("dead_rows")), stat.Sum(v("errors")),
 				stat.Median(v("other_cores")))
 		}
