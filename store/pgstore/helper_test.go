@@ -52,13 +52,11 @@ func takeOne(tb testing.TB, s store.Store, t store.Take) (store.Verdict, error) 
 }
 
 // mustTake takes a unit.
-func mustTake(tb testing.TB, s store.Store, t store.Take) store.Verdict {
+func mustTake(tb testing.TB, s store.Store, t store.Take) {
 	tb.Helper()
-	v, err := takeOne(tb, s, t)
-	if err != nil || !v.Allowed {
+	if v, err := takeOne(tb, s, t); err != nil || !v.Allowed {
 		tb.Fatalf("allowed %t, %v", v.Allowed, err)
 	}
-	return v
 }
 
 // used returns how many units are used.

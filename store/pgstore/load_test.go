@@ -24,7 +24,7 @@ import (
 // fall into disuse and are removed: no two transactions wait for each other.
 //
 // req: A10, E1
-func TestNoDeadlock(t *testing.T) {
+func TestNoDeadlock(t *testing.T) { //nolint:tparallel // it closes the stores
 	t.Parallel()
 	server := pgtest.Start(t)
 	url := server.Schema(t)
@@ -183,7 +183,7 @@ func TestFourConnections(t *testing.T) {
 // table and its index do not grow.
 //
 // req: E1, E10
-func TestHotRowStaysSmall(t *testing.T) {
+func TestHotRowStaysSmall(t *testing.T) { //nolint:tparallel // it closes the store
 	t.Parallel()
 	server := pgtest.Start(t) // a transaction of another test would keep old versions of the row
 	url := server.Schema(t)

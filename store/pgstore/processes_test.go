@@ -118,9 +118,9 @@ func (w *taker) work(listen func()) {
 	for range w.Callers {
 		wg.Go(func() {
 			var choose []*rand.Zipf
-			source := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // any keys
+			source := rand.New(rand.NewPCG(rand.Uint64(), 0))
 			for _, n := range of.keys {
-				choose = append(choose, rand.NewZipf(source, 1.2, 4, uint64(n-1))) //nolint:gosec // n is positive
+				choose = append(choose, rand.NewZipf(source, 1.2, 4, uint64(n-1)))
 			}
 			var mine []attempt
 			var took []time.Duration
@@ -155,7 +155,7 @@ func (w *taker) work(listen func()) {
 func (s *shape) take(of store.Store, plans []*store.Plan, choose []*rand.Zipf) (a attempt, err error) {
 	var t store.Take
 	for i, p := range plans {
-		a.Keys = append(a.Keys, int(choose[i].Uint64())) //nolint:gosec // it is less than the number of keys
+		a.Keys = append(a.Keys, int(choose[i].Uint64()))
 		t.Buckets = append(t.Buckets, takeOf(p, fmt.Sprint("k", a.Keys[i])).Buckets...)
 	}
 	var v [1]store.Verdict
