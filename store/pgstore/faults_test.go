@@ -52,9 +52,9 @@ func (l *load) start(callers int) {
 			l.callers.Go(func() {
 				for round := n; ctx.Err() == nil; round++ {
 					if round%8 == 0 {
-						l.take(s, takeOf(few, l.name), &l.scarce)
+						l.take(ctx, s, takeOf(few, l.name), &l.scarce)
 					} else {
-						l.take(s, takeOf(l.plan, l.name), &l.granted[i])
+						l.take(ctx, s, takeOf(l.plan, l.name), &l.granted[i])
 					}
 				}
 			})
@@ -65,8 +65,9 @@ func (l *load) start(callers int) {
 	}
 }
 
-func (l *load) take(s store.Store, take store.Take, granted *atomic.Int64) {
-	ctx, cancel := context.Background(), func() {}
+// take makes a take, which goes on when the load ends.
+func (l *load) take(ctx context.Context, s store.Store, take store.Take, granted *atomic.Int64) {
+	ctx, cancel := context.WithoutCancel(ctx), func() {}
 	if l.deadline > 0 {
 		ctx, cancel = context.WithTimeout(ctx, l.deadline)
 	}
@@ -202,7 +203,7 @@ func readOnly(s *pgtest.Server, is string) {
 // for half a minute, with 64 callers of each store, all of whom have an answer by their deadline.
 //
 // req: A10, C12, E1, E7
-func TestServerFaults(t *testing.T) {
+func TestServerFaults(t *testing.T) { //nolint:tparallel // they share a server
 	t.Parallel()
 	server := pgtest.Start(t)
 	url := server.Schema(t)

@@ -12,19 +12,26 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-func planOf(tb testing.TB, name string, limits ...drawgate.Limit) *store.Plan {
+func planOf(tb testing.TB, policy drawgate.Policy) *store.Plan {
 	tb.Helper()
-	p, err := drawgate.Policy{Name: name, Limits: limits}.Compile()
+	p, err := policy.Compile()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return p.Plan
 }
 
-// hourly returns a plan of so many units in an hour: more than a test lasts.
+// hourlyPolicy has so many units in an hour: more than a test lasts.
+func hourlyPolicy(amount int64) drawgate.Policy {
+	return drawgate.Policy{
+		Name:   fmt.Sprint("hourly", amount),
+		Limits: []drawgate.Limit{drawgate.RollingLimit("r", amount, time.Hour)},
+	}
+}
+
 func hourly(tb testing.TB, amount int64) *store.Plan {
 	tb.Helper()
-	return planOf(tb, fmt.Sprint("hourly", amount), drawgate.RollingLimit("r", amount, time.Hour))
+	return planOf(tb, hourlyPolicy(amount))
 }
 
 // many is more than a test takes.
@@ -45,13 +52,11 @@ func takeOne(tb testing.TB, s store.Store, t store.Take) (store.Verdict, error) 
 }
 
 // mustTake takes a unit.
-func mustTake(tb testing.TB, s store.Store, t store.Take) store.Verdict {
+func mustTake(tb testing.TB, s store.Store, t store.Take) {
 	tb.Helper()
-	v, err := takeOne(tb, s, t)
-	if err != nil || !v.Allowed {
+	if v, err := takeOne(tb, s, t); err != nil || !v.Allowed {
 		tb.Fatalf("allowed %t, %v", v.Allowed, err)
 	}
-	return v
 }
 
 // used returns how many units are used.

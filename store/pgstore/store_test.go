@@ -17,7 +17,13 @@ import (
 	"github.com/drawgate/drawgate/store/storetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(envChild); spec != "" {
+		work(spec)
+		return
+	}
+	os.Exit(pgtest.Run(m))
+}
 
 // open opens a store, and closes it at the test's end.
 func open(t testing.TB, url string, opts *pgstore.Options) *pgstore.Store {
