@@ -43,7 +43,7 @@ const (
 	codeIdleInTransaction = "25P03"
 	codeSerialization     = "40001"
 	codeDeadlock          = "40P01"
-	codeDuplicate         = "23505"
+	codeDivision          = "22012" // see statements.update
 	codeDamaged           = "XX001"
 	codeIndexDamaged      = "XX002"
 	classConnection       = "08"

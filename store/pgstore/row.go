@@ -15,7 +15,8 @@ import (
 // row is a bucket within a transaction.
 type row struct {
 	keyed
-	there  bool // the row is there, and locked
+	there  bool   // the row is there, and locked
+	place  string // of the version that is locked
 	err    error
 	rec    *record.Record
 	line   *record.Line // nil: nobody waits, as far as is needed

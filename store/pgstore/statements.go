@@ -61,14 +61,16 @@ func newStatements(schema, prefix string) (*statements, error) {
 			ORDER BY k COLLATE "C" ON CONFLICT (key) DO NOTHING`),
 		// The clock is read after each lock: the last reading is after all of them. It bounds how long
 		// others wait for a process that stops in between.
-		lock: names(`SELECT key, record, line, notes, marks, clock_timestamp(),
+		lock: names(`SELECT key, place::text, record, line, notes, marks, clock_timestamp(),
 				(SELECT set_config('idle_in_transaction_session_timeout', '2s', true))
-			FROM (SELECT key, record, line, notes, marks FROM {bucket} WHERE key = ANY($1::text[])
+			FROM (SELECT key, ctid AS place, record, line, notes, marks FROM {bucket} WHERE key = ANY($1::text[])
 				ORDER BY key FOR UPDATE) AS locked`),
 		look: names(`SELECT n.i, clock_timestamp(), b.record, b.line FROM generate_series(1, cardinality($1::text[])) AS n(i)
 			LEFT JOIN {bucket} AS b ON b.key = ($1::text[])[n.i]`),
-		update: names(`UPDATE {bucket} SET until = $2, held = $3, record = $4, line = $5, notes = $6, marks = $7
-			WHERE key = $1`),
+		// By its place a row is found at once, however many old versions of it there are. If it were not
+		// there, the division would fail, and with it the transaction.
+		update: names(`WITH written AS (UPDATE {bucket} SET until = $3, held = $4, record = $5, line = $6, notes = $7, marks = $8
+			WHERE ctid = $2::text::tid AND key = $1 RETURNING 1) SELECT 1 / count(*) FROM written`),
 		marks: names(`SELECT marks FROM {bucket} WHERE key = $1 FOR UPDATE`),
 
 		events: names(`INSERT INTO {history} (at, op, tenant, policy, name, takes, units)

@@ -71,7 +71,7 @@ func (s *Store) attempts(ctx context.Context, batch []*call) (answered bool, err
 				s.link.pool.Load().Reset()
 			}
 		case errors.Is(err, errRows):
-		case code(err) == codeDeadlock, code(err) == codeSerialization:
+		case code(err) == codeDeadlock, code(err) == codeSerialization, code(err) == codeDivision:
 		default:
 			again := s.link.mend(err)
 			err = fmt.Errorf("%w: %w", store.ErrNothingDone, err)
@@ -205,13 +205,14 @@ func (st *step) unknown() (keys []string, parts [][]byte) {
 
 // read reads one row.
 func (st *step) read(rows pgx.Rows) error {
-	var key string
+	var key, place string
 	var rec, line, notes, marks []byte
 	var clock time.Time
-	if err := rows.Scan(&key, &rec, &line, &notes, &marks, &clock, nil); err != nil {
+	if err := rows.Scan(&key, &place, &rec, &line, &notes, &marks, &clock, nil); err != nil {
 		return err
 	}
 	if r := st.rows[key]; r != nil {
+		r.place = place
 		r.fill(rec, line, notes, marks)
 	}
 	st.now = max(st.now, st.s.now(clock))
@@ -277,7 +278,7 @@ func (st *step) queue(b *pgx.Batch, r *row) error {
 	}
 	r.marks = r.marks.set(st.s.process, st.number, st.now)
 	// Cleaning leaves a row for a while from now: its marks may be looked up, and its tickets count.
-	b.Queue(st.s.sql.update, r.row, max(at, st.now), held, rec, line, notes, r.marks.bytes())
+	b.Queue(st.s.sql.update, r.row, r.place, max(at, st.now), held, rec, line, notes, r.marks.bytes())
 	return nil
 }
 
