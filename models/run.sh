@@ -56,7 +56,7 @@ trap 'rm -f "$out"' EXIT
 echo "$runs" | xargs -P 2 -L 1 ./run.sh --one | tee "$out"
 case ${1-} in
 '' | --quick)
-  for enumeration in instances.py recover commute.py cold.py line.py; do
+  for enumeration in instances.py recover commute.py commit.py cold.py line.py; do
     echo "$enumeration"
     python3 -B $enumeration $quick | tee -a "$out"
   done
@@ -64,7 +64,7 @@ case ${1-} in
 esac
 wanted=$(echo "$runs" | wc -l)
 programs=0
-[ -n "${1#--quick}" ] || programs=5
+[ -n "${1#--quick}" ] || programs=6
 if grep -q MISMATCH "$out" || [ "$(grep -c '^ok expected=. got=. .*\.pml' "$out")" -ne "$wanted" ] ||
   [ "$(grep -c '^ALL AS EXPECTED' "$out")" -ne "$programs" ]; then
   echo "SOME RUNS ARE NOT AS EXPECTED"
