@@ -61,9 +61,9 @@ RULES = {
     "reset keeps",  # a reset keeps the marks
     "pooler",  # an error of the class "connection exception", as poolers send it when they lost the server, is no refusal
 }
-# As pgstore was written first. The floor is one way to be independent of clocks.
+# FIRST: as pgstore was written first. The floor is a way to depend less on clocks.
 FIRST = RULES - {"inserted", "from the begin", "server's clock", "floor", "pooler"}
-BUILT = FIRST | {"inserted", "from the begin", "server's clock", "pooler"}
+NEEDED = FIRST | {"inserted", "from the begin", "server's clock", "pooler"}
 
 
 class Violated(Exception):
@@ -75,7 +75,7 @@ def put(t, i, x):
 
 
 class Model:
-    def __init__(self, takes, rows, there, ops, horizon=0, lanes=1, room=9, use=0, jump=LIFE + 1, rules=BUILT):
+    def __init__(self, takes, rows, there, ops, horizon=0, lanes=1, room=9, use=0, jump=LIFE + 1, rules=NEEDED):
         """takes: per process, the rows of each take in its queue. there: the rows that exist at the start, and are known. ops: what may
         happen how often. room: for so many marks. use: so long a take counts. jump: how far a clock steps."""
         self.takes, self.nrows, self.there, self.ops, self.horizon = takes, rows, there, ops, horizon
@@ -394,7 +394,7 @@ class Model:
 
 
 def left(*rules):
-    return BUILT - set(rules)
+    return NEEDED - set(rules)
 
 
 ONE = dict(takes=[[(0,)]], rows=1, there=(0,))  # one take of a row that is there
@@ -409,38 +409,38 @@ ALL = dict(cut=2, kill=1, crash=1, refuse=1, pooler=1, leave=1)
 
 # speed, expected, name, rules, scenario
 RUNS = [
-    ("quick", "H", "an existing row", BUILT, ONE | dict(ops=ALL)),
-    ("quick", "H", "a new row", BUILT, NEW | dict(ops=ALL)),
-    ("quick", "H", "two takes of one process", BUILT, TURNS | dict(ops=dict(cut=2, kill=1, leave=1))),
-    ("slow", "H", "two takes of one process, everything", BUILT, TURNS | dict(ops=ALL)),
-    ("slow", "H", "two takes of one process and a new row, everything", BUILT, TURNS | dict(there=(), ops=ALL)),
-    ("quick", "H", "two processes", BUILT, BOTH | dict(ops=dict(cut=1, kill=1))),
-    ("slow", "H", "two processes, everything", BUILT, BOTH | dict(ops=ALL)),
-    ("quick", "H", "two processes and a new row", BUILT, BOTH | dict(there=(), ops=dict(cut=1, kill=1))),
-    ("slow", "H", "two processes and a new row, everything", BUILT, BOTH | dict(there=(), ops=ALL)),
-    ("slow", "H", "two processes, one with two takes", BUILT, BOTH | dict(takes=[[(0,), (0,)], [(0,)]], ops=dict(cut=2, kill=1, leave=1))),
-    ("quick", "H", "two rows", BUILT, PAIR | dict(ops=ALL)),
-    ("quick", "H", "two rows, one is new", BUILT, PAIR | dict(there=(1,), ops=ALL)),
-    ("quick", "H", "two rows of two processes", BUILT, PAIRS | dict(ops=dict(cut=1))),
-    ("slow", "H", "two rows of two processes, one is new", BUILT, PAIRS | dict(there=(1,), ops=dict(cut=2, kill=1))),
-    ("slow", "H", "two new rows of two processes", BUILT, PAIRS | dict(there=(), ops=dict(cut=2, kill=1))),
-    ("quick", "H", "transactions side by side", BUILT, SIDE | dict(ops=dict(cut=1, kill=1, leave=1))),
-    ("quick", "H", "a standby takes the server's place", BUILT, ONE | dict(ops=dict(cut=2, kill=1, promote=1))),
-    ("quick", "H", "a standby takes the server's place, a new row", BUILT, NEW | dict(ops=dict(cut=2, promote=1))),
-    ("slow", "H", "a standby takes the server's place, two processes", BUILT, BOTH | dict(there=(), ops=dict(cut=2, promote=1))),
-    ("quick", "H", "writes and resets of others", BUILT, NEW | dict(ops=dict(cut=2, write=2, reset=1))),
-    ("quick", "H", "no room for marks", BUILT, NEW | dict(room=1, ops=dict(cut=2, write=2))),
-    ("quick", "H", "a life passes", BUILT, ONE | OLD | dict(ops=dict(cut=1, write=1))),
-    ("quick", "H", "a life passes, a row is cleaned", BUILT, NEW | OLD | dict(ops=dict(cut=1, clean=1))),
-    ("slow", "H", "a life passes, a row is written and cleaned", BUILT, ONE | OLD | dict(use=1, ops=dict(cut=1, kill=1, write=1, reset=1, clean=2))),
-    ("slow", "H", "a life passes, two processes", BUILT, BOTH | OLD | dict(there=(), ops=dict(cut=1, clean=1))),
-    ("quick", "H", "a process is suspended", BUILT, ONE | OLD | dict(ops=dict(cut=1, write=1, sleep=2))),
-    ("quick", "H", "a process is suspended, a row is cleaned", BUILT, ONE | OLD | dict(ops=dict(cut=1, clean=1, sleep=2))),
-    ("quick", "H", "a clock steps", BUILT, ONE | dict(ops=dict(cut=1, write=1, clean=1, step=1))),
-    ("slow", "H", "a clock steps, a life passes", BUILT, ONE | OLD | dict(ops=dict(cut=1, write=1, clean=1, step=1))),
-    ("quick", "V", "a clock steps ahead and back", BUILT, ONE | dict(ops=dict(cut=1, write=1, step=2))),
-    ("quick", "H", "a clock steps ahead and back, with the floor", BUILT | {"floor"}, ONE | dict(ops=dict(cut=1, write=2, step=3))),
-    ("quick", "V", "a clock steps ahead and back, a row is cleaned, with the floor", BUILT | {"floor"}, ONE | dict(ops=dict(cut=1, clean=1, step=2))),
+    ("quick", "H", "an existing row", NEEDED, ONE | dict(ops=ALL)),
+    ("quick", "H", "a new row", NEEDED, NEW | dict(ops=ALL)),
+    ("quick", "H", "two takes of one process", NEEDED, TURNS | dict(ops=dict(cut=2, kill=1, leave=1))),
+    ("slow", "H", "two takes of one process, everything", NEEDED, TURNS | dict(ops=ALL)),
+    ("slow", "H", "two takes of one process and a new row, everything", NEEDED, TURNS | dict(there=(), ops=ALL)),
+    ("quick", "H", "two processes", NEEDED, BOTH | dict(ops=dict(cut=1, kill=1))),
+    ("slow", "H", "two processes, everything", NEEDED, BOTH | dict(ops=ALL)),
+    ("quick", "H", "two processes and a new row", NEEDED, BOTH | dict(there=(), ops=dict(cut=1, kill=1))),
+    ("slow", "H", "two processes and a new row, everything", NEEDED, BOTH | dict(there=(), ops=ALL)),
+    ("slow", "H", "two processes, one with two takes", NEEDED, BOTH | dict(takes=[[(0,), (0,)], [(0,)]], ops=dict(cut=2, kill=1, leave=1))),
+    ("quick", "H", "two rows", NEEDED, PAIR | dict(ops=ALL)),
+    ("quick", "H", "two rows, one is new", NEEDED, PAIR | dict(there=(1,), ops=ALL)),
+    ("quick", "H", "two rows of two processes", NEEDED, PAIRS | dict(ops=dict(cut=1))),
+    ("slow", "H", "two rows of two processes, one is new", NEEDED, PAIRS | dict(there=(1,), ops=dict(cut=2, kill=1))),
+    ("slow", "H", "two new rows of two processes", NEEDED, PAIRS | dict(there=(), ops=dict(cut=2, kill=1))),
+    ("quick", "H", "transactions side by side", NEEDED, SIDE | dict(ops=dict(cut=1, kill=1, leave=1))),
+    ("quick", "H", "a standby takes the server's place", NEEDED, ONE | dict(ops=dict(cut=2, kill=1, promote=1))),
+    ("quick", "H", "a standby takes the server's place, a new row", NEEDED, NEW | dict(ops=dict(cut=2, promote=1))),
+    ("slow", "H", "a standby takes the server's place, two processes", NEEDED, BOTH | dict(there=(), ops=dict(cut=2, promote=1))),
+    ("quick", "H", "writes and resets of others", NEEDED, NEW | dict(ops=dict(cut=2, write=2, reset=1))),
+    ("quick", "H", "no room for marks", NEEDED, NEW | dict(room=1, ops=dict(cut=2, write=2))),
+    ("quick", "H", "a life passes", NEEDED, ONE | OLD | dict(ops=dict(cut=1, write=1))),
+    ("quick", "H", "a life passes, a row is cleaned", NEEDED, NEW | OLD | dict(ops=dict(cut=1, clean=1))),
+    ("slow", "H", "a life passes, a row is written and cleaned", NEEDED, ONE | OLD | dict(use=1, ops=dict(cut=1, kill=1, write=1, reset=1, clean=2))),
+    ("slow", "H", "a life passes, two processes", NEEDED, BOTH | OLD | dict(there=(), ops=dict(cut=1, clean=1))),
+    ("quick", "H", "a process is suspended", NEEDED, ONE | OLD | dict(ops=dict(cut=1, write=1, sleep=2))),
+    ("quick", "H", "a process is suspended, a row is cleaned", NEEDED, ONE | OLD | dict(ops=dict(cut=1, clean=1, sleep=2))),
+    ("quick", "H", "a clock steps", NEEDED, ONE | dict(ops=dict(cut=1, write=1, clean=1, step=1))),
+    ("slow", "H", "a clock steps, a life passes", NEEDED, ONE | OLD | dict(ops=dict(cut=1, write=1, clean=1, step=1))),
+    ("quick", "V", "a clock steps ahead and back", NEEDED, ONE | dict(ops=dict(cut=1, write=1, step=2))),
+    ("quick", "H", "a clock steps ahead and back, with the floor", NEEDED | {"floor"}, ONE | dict(ops=dict(cut=1, write=2, step=3))),
+    ("quick", "V", "a clock steps ahead and back, a row is cleaned, with the floor", NEEDED | {"floor"}, ONE | dict(ops=dict(cut=1, clean=1, step=2))),
     ("quick", "H", "with the floor instead of a count, no room for marks", left("full") | {"floor"}, NEW | dict(room=1, ops=dict(cut=2, write=2))),
     ("quick", "H", "as first: existing rows", FIRST, PAIR | dict(ops=ALL | dict(pooler=0))),
     ("quick", "V", "as first: a new row", FIRST, NEW | dict(ops=dict(cut=1))),
