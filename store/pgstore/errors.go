@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,5 +158,9 @@ func ours(err error) bool {
 // of it was done.
 func refused(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.Severity != "FATAL" && e.Severity != "PANIC"
+	if !ok || strings.HasPrefix(e.Code, classConnection) { // a pooler says so when it has lost the server
+		return false
+	}
+	severity := cmp.Or(e.SeverityUnlocalized, e.Severity)
+	return severity != "FATAL" && severity != "PANIC"
 }

@@ -59,8 +59,8 @@ func newStatements(schema, prefix string) (*statements, error) {
 		version: names(`SELECT value FROM {setting} WHERE name = 'schema'`),
 		insert: names(`INSERT INTO {bucket} (key, parts) SELECT k, p FROM unnest($1::text[], $2::bytea[]) AS n(k, p)
 			ORDER BY k COLLATE "C" ON CONFLICT (key) DO NOTHING`),
-		// The clock is read after each lock: the last reading is after all of them. It bounds how long
-		// others wait for a process that stops in between.
+		// The clock is read after each lock: the last reading is after all of them. The time-out bounds how
+		// long others wait for a process that stops before it answers.
 		lock: names(`SELECT key, place::text, record, line, notes, marks, clock_timestamp(),
 				(SELECT set_config('idle_in_transaction_session_timeout', '2s', true))
 			FROM (SELECT key, ctid AS place, record, line, notes, marks FROM {bucket} WHERE key = ANY($1::text[])
@@ -71,7 +71,7 @@ func newStatements(schema, prefix string) (*statements, error) {
 		// there, the division would fail, and with it the transaction.
 		update: names(`WITH written AS (UPDATE {bucket} SET until = $3, held = $4, record = $5, line = $6, notes = $7, marks = $8
 			WHERE ctid = $2::text::tid AND key = $1 RETURNING 1) SELECT 1 / count(*) FROM written`),
-		marks: names(`SELECT marks FROM {bucket} WHERE key = $1 FOR UPDATE`),
+		marks: names(`SELECT marks, clock_timestamp() FROM (SELECT marks FROM {bucket} WHERE key = $1 FOR UPDATE) AS locked`),
 
 		events: names(`INSERT INTO {history} (at, op, tenant, policy, name, takes, units)
 			SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[])`),
