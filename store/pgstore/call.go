@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/drawgate/drawgate/internal/storekey"
@@ -160,6 +161,7 @@ func (s *Store) lane() {
 			return
 		}
 		s.transact(batch)
+		runtime.Gosched() // callers that were just answered run first: their next calls then join the next batch
 		s.release(batch)
 	}
 }
