@@ -23,13 +23,13 @@ type statements struct {
 	create         string // all tables, of this version
 	channel        string // of notifications
 
-	found                                      string
-	version, insert, lock, look, update, marks string
-	events, event, read, forget                string
-	page, candidates, drop, again, ended, turn string
-	documents, documentsNamed, documentLock    string
-	setDocument, dropDocument                  string
-	ping, facts                                string
+	found                                             string
+	version, begin, insert, lock, look, update, marks string
+	events, event, read, forget                       string
+	page, candidates, drop, again, ended, turn        string
+	documents, documentsNamed, documentLock           string
+	setDocument, dropDocument                         string
+	ping, facts                                       string
 }
 
 // newStatements writes the statements for tables with a prefix, in a schema ("": the first of the
@@ -59,10 +59,11 @@ func newStatements(schema, prefix string) (*statements, error) {
 		version: names(`SELECT value FROM {setting} WHERE name = 'schema'`),
 		insert: names(`INSERT INTO {bucket} (key, parts) SELECT k, p FROM unnest($1::text[], $2::bytea[]) AS n(k, p)
 			ORDER BY k COLLATE "C" ON CONFLICT (key) DO NOTHING`),
-		// The clock is read after each lock: the last reading is after all of them. The time-out bounds how
-		// long others wait for a process that stops before it answers.
-		lock: names(`SELECT key, place::text, record, line, notes, marks, clock_timestamp(),
-				(SELECT set_config('idle_in_transaction_session_timeout', '2s', true))
+		// The time-out bounds how long others wait for a process that stops before it answers. A plan that
+		// was made while the table was small would read all of it, until the table is analyzed.
+		begin: `SELECT set_config('idle_in_transaction_session_timeout', '2s', true), set_config('enable_seqscan', 'off', true)`,
+		// The clock is read after each lock: the last reading is after all of them.
+		lock: names(`SELECT key, place::text, record, line, notes, marks, clock_timestamp()
 			FROM (SELECT key, ctid AS place, record, line, notes, marks FROM {bucket} WHERE key = ANY($1::text[])
 				ORDER BY key FOR UPDATE) AS locked`),
 		look: names(`SELECT n.i, clock_timestamp(), b.record, b.line FROM generate_series(1, cardinality($1::text[])) AS n(i)

@@ -125,6 +125,7 @@ func (st *step) lock(ctx context.Context, conn *pgxpool.Conn) error {
 	st.collect()
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // whatever the database's default is
+	b.Queue(st.s.sql.begin)
 	if keys, parts := st.unknown(); len(keys) > 0 {
 		b.Queue(st.s.sql.insert, keys, parts)
 	}
@@ -208,7 +209,7 @@ func (st *step) read(rows pgx.Rows) error {
 	var key, place string
 	var rec, line, notes, marks []byte
 	var clock time.Time
-	if err := rows.Scan(&key, &place, &rec, &line, &notes, &marks, &clock, nil); err != nil {
+	if err := rows.Scan(&key, &place, &rec, &line, &notes, &marks, &clock); err != nil {
 		return err
 	}
 	if r := st.rows[key]; r != nil {
