@@ -167,7 +167,7 @@ const createLock = 0x6472_6177_6761_7465 // "drawgate"
 
 // create makes the tables, unless another process has just made them.
 func (l *link) create(ctx context.Context, c *pgx.Conn) error {
-	tx, err := c.Begin(ctx)
+	tx, err := c.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
 	}
