@@ -366,3 +366,26 @@ func TestWaitIsGivenUp(t *testing.T) {
 		t.Errorf("%d units are used, want 2", got)
 	}
 }
+
+// TestServerNoticesDeadPeers: of a transaction of which only a part arrives, because a machine dies
+// or the network is cut within it, the server waits for the rest, with the rows locked. It finds out
+// soon that nobody is there.
+//
+// req: A12, E7
+func TestServerNoticesDeadPeers(t *testing.T) {
+	t.Parallel()
+	s := open(t, pgtest.Shared(t).Schema(t), nil)
+	seconds := func(setting string) int {
+		t.Helper()
+		text, err := s.Setting(t.Context(), setting)
+		n, _ := strconv.Atoi(text)
+		if err != nil || n <= 0 {
+			t.Errorf("%s is %q, %v", setting, text, err)
+		}
+		return n
+	}
+	n := seconds("tcp_keepalives_idle") + seconds("tcp_keepalives_interval")*seconds("tcp_keepalives_count")
+	if n >= 10 { // for so long a lost answer is looked up
+		t.Errorf("the server needs %d s to notice that nobody is there", n)
+	}
+}
