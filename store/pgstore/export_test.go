@@ -39,3 +39,14 @@ func (c *Clock) Now() int64 { return c.us.Load() }
 
 // Pass removes what is unused, as cleaning does from time to time.
 func (s *Store) Pass(ctx context.Context) error { return s.pass(ctx) }
+
+// Setting returns a setting of one of the store's connections.
+func (s *Store) Setting(ctx context.Context, name string) (value string, err error) {
+	conn, err := s.link.acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Release()
+	err = conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value)
+	return value, err
+}

@@ -275,3 +275,117 @@ func TestRowLockedBySomebodyElse(t *testing.T) {
 		})
 	}
 }
+
+// TestStricterIsolation: the database may have another isolation level as its default, in which
+// transactions that wait for a row fail when they get it. The store's own are not of that kind.
+//
+// req: E1, E7
+func TestStricterIsolation(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Shared(t).Schema(t)
+	strict := url + "&options=-c%20default_transaction_isolation%3Dserializable"
+	stores, plan := []*pgstore.Store{open(t, strict, nil), open(t, strict, nil)}, hourly(t, many)
+	const callers, takes = 8, 10
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for range takes {
+				if v, err := takeOne(t, stores[i%2], takeOf(plan, "k")); err != nil || !v.Allowed {
+					t.Errorf("allowed %t, %v", v.Allowed, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := used(t, stores[0], plan, "k"); got != callers*takes {
+		t.Errorf("%d units are used, want %d", got, callers*takes)
+	}
+	addToDocument(t, stores)
+}
+
+// addToDocument has two stores add to a document at the same time.
+func addToDocument(t *testing.T, stores []*pgstore.Store) {
+	t.Helper()
+	const adds = 10
+	var all sync.WaitGroup
+	for _, s := range stores {
+		all.Go(func() {
+			for done := 0; done < adds; {
+				docs, err := s.ReadDocuments(t.Context(), "numbers", []string{"sum"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				was := store.Document{Name: "sum"}
+				if len(docs) > 0 {
+					was = docs[0]
+				}
+				n, _ := strconv.Atoi(string(was.Value))
+				ok, err := s.WriteDocuments(t.Context(), "numbers", was, []store.Document{
+					{Name: "sum", Value: []byte(strconv.Itoa(n + 1))},
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if ok {
+					done++
+				}
+			}
+		})
+	}
+	all.Wait()
+	docs, err := stores[0].ReadDocuments(t.Context(), "numbers", nil)
+	if want := strconv.Itoa(2 * adds); err != nil || len(docs) != 1 || string(docs[0].Value) != want {
+		t.Errorf("%v, %v: want one document with %s", docs, err, want)
+	}
+}
+
+// TestWaitIsGivenUp: a transaction that waits too long for a row is ended in the server, too, while
+// the row is still locked. Otherwise each would leave a connection behind.
+//
+// req: A10, E7
+func TestWaitIsGivenUp(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	url := server.Schema(t)
+	s, plan := open(t, named(t, url, "gives_up"), nil), hourly(t, many)
+	mustTake(t, s, takeOf(plan, "k"))
+	c := connect(t, url)
+	if _, err := c.Exec(t.Context(), "BEGIN; SELECT FROM "+schemaOf(t, url)+".drawgate_bucket FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := takeOne(t, s, takeOf(plan, "k"))
+	fails(t, err, store.FaultTransient)
+	until(t, "nobody waits for the row", func() bool { return !waitingForLock(server, "gives_up") })
+	if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	mustTake(t, s, takeOf(plan, "k"))
+	if got := used(t, s, plan, "k"); got != 2 {
+		t.Errorf("%d units are used, want 2", got)
+	}
+}
+
+// TestServerNoticesDeadPeers: of a transaction of which only a part arrives, because a machine dies
+// or the network is cut within it, the server waits for the rest, with the rows locked. It finds out
+// soon that nobody is there.
+//
+// req: A12, E7
+func TestServerNoticesDeadPeers(t *testing.T) {
+	t.Parallel()
+	s := open(t, pgtest.Shared(t).Schema(t), nil)
+	seconds := func(setting string) int {
+		t.Helper()
+		text, err := s.Setting(t.Context(), setting)
+		n, _ := strconv.Atoi(text)
+		if err != nil || n <= 0 {
+			t.Errorf("%s is %q, %v", setting, text, err)
+		}
+		return n
+	}
+	n := seconds("tcp_keepalives_idle") + seconds("tcp_keepalives_interval")*seconds("tcp_keepalives_count")
+	if n >= 10 { // for so long a lost answer is looked up
+		t.Errorf("the server needs %d s to notice that nobody is there", n)
+	}
+}

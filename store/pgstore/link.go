@@ -115,6 +115,13 @@ func (l *link) close() {
 	}
 }
 
+// noticeSoon has the server notice within six seconds that this machine is gone, or the network
+// between them: while a lost answer is looked up (lookTime). It would wait for two hours for the rest
+// of a transaction of which it has received a part, with the rows locked: its time-outs for idle
+// transactions only count when it has answered.
+const noticeSoon = `SELECT set_config('tcp_keepalives_idle', '3', false), set_config('tcp_keepalives_interval', '1', false),
+	set_config('tcp_keepalives_count', '3', false)`
+
 // check looks whether a new connection leads to tables that this version can use, and makes them if
 // there are none.
 func (l *link) check(ctx context.Context, c *pgx.Conn) error {
@@ -125,6 +132,10 @@ func (l *link) check(ctx context.Context, c *pgx.Conn) error {
 		}
 	}
 	if err != nil {
+		return err
+	}
+	// A server that cannot be asked for this works, too.
+	if _, err := c.Exec(ctx, noticeSoon, pgx.QueryExecModeSimpleProtocol); err != nil && c.IsClosed() {
 		return err
 	}
 	l.warned.Do(func() { l.warn(ctx, c) })
@@ -167,7 +178,7 @@ const createLock = 0x6472_6177_6761_7465 // "drawgate"
 
 // create makes the tables, unless another process has just made them.
 func (l *link) create(ctx context.Context, c *pgx.Conn) error {
-	tx, err := c.Begin(ctx)
+	tx, err := c.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
 	}

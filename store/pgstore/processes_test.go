@@ -368,15 +368,14 @@ func (s *shape) byMachine(list []attempt) (most int64) {
 func (s *shape) share(t *testing.T, list []attempt, amount int64) float64 {
 	t.Helper()
 	slices.SortFunc(list, func(a, b attempt) int { return int(a.At - b.At) })
-	length := s.window.Microseconds() + s.window.Microseconds()/128
-	whole := (list[len(list)-1].At - list[0].At) / length
+	whole := max(1, (list[len(list)-1].At-list[0].At)/s.window.Microseconds())
 	taken := 0
 	for _, a := range list {
-		if a.At < list[0].At+whole*length {
+		if a.At < list[0].At+whole*s.window.Microseconds() {
 			taken++
 		}
 	}
-	share := float64(taken) / float64(amount*max(whole, 1))
+	share := float64(taken) / float64(amount*whole)
 	if share < 0.99 {
 		t.Errorf("%.4f of the limit was used, want 0.99", share)
 	}

@@ -72,6 +72,7 @@ func (s *Store) attempts(ctx context.Context, batch []*call) (answered bool, err
 			}
 		case errors.Is(err, errRows):
 		case code(err) == codeDeadlock, code(err) == codeSerialization, code(err) == codeDivision:
+			err = fmt.Errorf("%w: %w", store.ErrNothingDone, err)
 		default:
 			again := s.link.mend(err)
 			err = fmt.Errorf("%w: %w", store.ErrNothingDone, err)
