@@ -149,6 +149,7 @@ func TestScripts(t *testing.T) {
 	}), reference, needs.Rounds(4, 40, 1000))
 }
 
+// req: E2
 func BenchmarkStore(b *testing.B) {
 	storetest.Bench(b, func(b *testing.B) store.Store {
 		b.Helper()
