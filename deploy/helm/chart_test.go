@@ -543,6 +543,9 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 		"a password with an odd character": {
 			put("server.config", "store: rediss://:a/b?c@redis:6379/0\n"+serverFile), []string{"has a password"},
 		},
+		"a password of PostgreSQL": {
+			put("server.config", "store: postgres://app:secret@db/quotas\n"+serverFile), []string{"has a password"},
+		},
 		"TLS in the file": {put("server.config", "server: {tls: {cert: a, key: b}}\n"+serverFile), []string{"use tls.secret"}},
 		"no upstreams": {
 			all(put("gateway.enabled", true), put("gateway.config", serverFile)),

@@ -102,7 +102,7 @@ func (s *Store) lockDocument(ctx context.Context, conn *pgxpool.Conn, collection
 	_, _ = h.Write([]byte(s.sql.schema + "\x00" + s.sql.prefix + "\x00" + collection))
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	b.Queue(s.sql.documentLock, int64(h.Sum64())) //nolint:gosec // all 64 bits are kept
+	b.Queue(s.sql.documentLock, int64(h.Sum64()))
 	b.Queue(s.sql.documentsNamed, []byte(collection), [][]byte{[]byte(name)}).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			if err := rows.Scan(nil, &value); err != nil {

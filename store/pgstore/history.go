@@ -262,7 +262,7 @@ func (s *Store) Read(ctx context.Context, want store.EventQuery, yield func(stor
 		policy = &want.Policy
 	}
 	if want.Op != "" {
-		n := int16(slices.Index(opNames[:], want.Op)) //nolint:gosec // there are eight
+		n := int16(slices.Index(opNames[:], want.Op))
 		op = &n
 	}
 	if want.Tenant != nil {

@@ -53,9 +53,9 @@ type Store struct {
 
 	known    known
 	watchers watchers
-	running  sync.WaitGroup // lanes and calls outside them; only added to while mu is held and the store is open
-	loops    sync.WaitGroup // what runs until life ends
-	life     context.Context
+	running  sync.WaitGroup  // lanes and calls outside them; only added to while mu is held and the store is open
+	loops    sync.WaitGroup  // what runs until life ends
+	life     context.Context //nolint:containedctx // it belongs to the store: what runs by itself ends with it
 	end      context.CancelFunc
 }
 

@@ -22,7 +22,6 @@ type row struct {
 	line   *record.Line // nil: nobody waits, as far as is needed
 	stored bool         // the row has a line
 	notes  map[string]note
-	noted  bool // notes have changed
 	marks  marks
 	dirty  bool
 	freed  bool // units came free early, or a ticket has gone

@@ -422,7 +422,7 @@ func (st *step) take(t *store.Take, keys []keyed) store.Verdict {
 	}
 	st.keepMustPersist(t.Buckets, rows)
 	if t.Ticket != nil {
-		st.s.watchers.await(t.Ticket, keys)
+		st.s.watchers.await(keys)
 	}
 	v := st.decideInLine(t, rows, recs)
 	if v.Replayed {

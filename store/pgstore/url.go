@@ -26,7 +26,7 @@ type address struct {
 }
 
 // Form is what a URL looks like, for errors.
-const Form = "postgres://user:password@host:5432/database?sslmode=verify-full"
+const Form = "postgres://user:password@host:5432/database?sslmode=verify-full" //nolint:gosec // an example
 
 // IsURL reports whether a URL names a database of PostgreSQL.
 func IsURL(text string) bool {

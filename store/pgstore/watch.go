@@ -69,7 +69,7 @@ func (s *Store) Watch(keys chan<- store.Key) (stop func()) {
 }
 
 // await notes that a take may leave a ticket in buckets.
-func (w *watchers) await(_ *store.Ticket, keys []keyed) {
+func (w *watchers) await(keys []keyed) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
