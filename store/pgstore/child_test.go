@@ -96,5 +96,5 @@ func (c *child) expect(want string) {
 	}
 }
 
-// goOn lets a child that listens go on.
-func (c *child) goOn() { _, _ = io.WriteString(c.in, "go on\n") }
+// proceed lets a child that listens go on.
+func (c *child) proceed() { _, _ = io.WriteString(c.in, "go on\n") }

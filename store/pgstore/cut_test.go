@@ -209,9 +209,9 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestCommitArrivesLate cuts a connection whose last bytes reach the server only after the store has
-// begun to look the transaction up: it waits until the transaction has ended, also if that inserted
-// the row.
+// TestCommitArrivesLate cuts a connection whose last bytes reach the server only after the store
+// has begun to look the transaction up: it waits until the transaction has ended, also if that
+// inserted the row.
 //
 // req: A10, E1
 func TestCommitArrivesLate(t *testing.T) {

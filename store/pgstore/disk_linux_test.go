@@ -14,8 +14,8 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// TestFullDisk: takes fail while a file of the history cannot grow, and say that the disk is full. What
-// failed is not spent, and with room the store goes on by itself.
+// TestFullDisk: takes fail while a file of the history cannot grow, and say that the disk is full.
+// What failed is not spent, and with room the store goes on by itself.
 //
 // The disk is a limit on the size of the files that the server's processes write. It ends within a
 // page of 8 kB, of which a half is written then, as on a disk that is full. From version 16 on the
@@ -48,7 +48,8 @@ func TestFullDisk(t *testing.T) {
 				continue // it has ended
 			}
 			cmd := exec.CommandContext(t.Context(), prlimit, "--pid", pid, "--fsize="+bytes+":unlimited")
-			if own := of.Sys().(*syscall.Stat_t); os.Geteuid() == 0 { // root may not have this right, but the server's user has
+			// Root may not have this right, but the server's user has.
+			if own := of.Sys().(*syscall.Stat_t); os.Geteuid() == 0 {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: own.Uid, Gid: own.Gid}}
 			}
 			if out, err := cmd.CombinedOutput(); err != nil && !strings.Contains(string(out), "No such process") {

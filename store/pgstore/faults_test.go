@@ -198,9 +198,10 @@ func readOnly(s *pgtest.Server, is string) {
 	s.Do("SELECT pg_reload_conf()")
 }
 
-// TestServerFaults lets callers of two stores take while the server fails, and comes back. No unit is
-// granted twice or lost, and both stores come back by themselves. In the long form each fault lasts
-// for half a minute, with 64 callers of each store, all of whom have an answer by their deadline.
+// TestServerFaults lets callers of two stores take while the server fails, and comes back. No unit
+// is granted twice or lost, and both stores come back by themselves. In the long form each fault
+// lasts for half a minute, with 64 callers of each store, all of whom have an answer by their
+// deadline.
 //
 // req: A10, C12, E1, E7
 func TestServerFaults(t *testing.T) { //nolint:tparallel // they share a server
@@ -238,9 +239,9 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return c
 }
 
-// TestRowLockedBySomebodyElse: a take of a bucket whose row an administrator has locked fails after
-// the time that the URL sets, and nothing was done. Another bucket is served meanwhile, and this one
-// as soon as it is free.
+// TestRowLockedBySomebodyElse: a take of a bucket whose row an administrator has locked fails
+// after the time that the URL sets, and nothing was done. Another bucket is served meanwhile, and
+// this one as soon as it is free.
 //
 // req: E1, E7
 func TestRowLockedBySomebodyElse(t *testing.T) {
@@ -367,9 +368,9 @@ func TestWaitIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestServerNoticesDeadPeers: of a transaction of which only a part arrives, because a machine dies
-// or the network is cut within it, the server waits for the rest, with the rows locked. It finds out
-// soon that nobody is there.
+// TestServerNoticesDeadPeers: of a transaction of which only a part arrives, because a machine
+// dies or the network is cut within it, the server waits for the rest, with the rows locked. It
+// finds out soon that nobody is there.
 //
 // req: A12, E7
 func TestServerNoticesDeadPeers(t *testing.T) {

@@ -116,9 +116,9 @@ func (l *link) close() {
 }
 
 // noticeSoon has the server notice within six seconds that this machine is gone, or the network
-// between them: while a lost answer is looked up (lookTime). It would wait for two hours for the rest
-// of a transaction of which it has received a part, with the rows locked: its time-outs for idle
-// transactions only count when it has answered.
+// between them: while a lost answer is looked up (lookTime). It would wait for two hours for the
+// rest of a transaction of which it has received a part, with the rows locked: its time-outs for
+// idle transactions only count when it has answered.
 const noticeSoon = `SELECT set_config('tcp_keepalives_idle', '3', false), set_config('tcp_keepalives_interval', '1', false),
 	set_config('tcp_keepalives_count', '3', false)`
 

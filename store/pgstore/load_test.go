@@ -53,7 +53,7 @@ func TestNoDeadlock(t *testing.T) { //nolint:tparallel // it closes the stores
 					}
 					v, err := takeOne(t, stores[i%2], take)
 					for ; errors.Is(err, store.ErrNothingDone); v, err = takeOne(t, stores[i%2], take) {
-						again.Add(1) // its rows were removed each time before it had them: elsewhere this takes a minute
+						again.Add(1) // its rows were removed each time before it had them
 					}
 					if err != nil || !v.Allowed {
 						t.Errorf("allowed %t, %v", v.Allowed, err)

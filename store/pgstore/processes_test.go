@@ -39,7 +39,10 @@ var shortShapes = []shape{
 var longShapes = []shape{
 	{"one hot key", time.Second, []string{"hot"}, []int64{1000}, []int{1}, "hot"},
 	{"10,000 keys", time.Second, []string{"key"}, []int64{20}, []int{10_000}, ""},
-	{"three buckets", 10 * time.Second, []string{"ip", "user", "all"}, []int64{1000, 1500, 5000}, []int{100, 30, 1}, "all"},
+	{
+		"three buckets", 10 * time.Second,
+		[]string{"ip", "user", "all"}, []int64{1000, 1500, 5000}, []int{100, 30, 1}, "all",
+	},
 }
 
 func (s *shape) plans() (plans []*store.Plan) {
@@ -77,8 +80,8 @@ func (s shapeText) shape() *shape {
 	return &shortShapes[s.Index]
 }
 
-// attempt is a take that was answered. Instants are in µs: Sent and Got on the machine's clock, which
-// all processes share, and At on the server's.
+// attempt is a take that was answered. Instants are in µs: Sent and Got on the machine's clock,
+// which all processes share, and At on the server's.
 type attempt struct {
 	Keys          []int
 	Allowed       bool
@@ -176,7 +179,7 @@ func (w *taker) run(t *testing.T, processes int) (all []done) {
 		c.expect("ready")
 	}
 	for _, c := range children {
-		c.goOn()
+		c.proceed()
 	}
 	for _, c := range children {
 		var d done
@@ -299,8 +302,9 @@ func TestNeverOver(t *testing.T) {
 			takes, longest = takes+d.Takes, max(longest, d.Longest)
 			median, p999 = max(median, d.Median), max(p999, d.P999)
 		}
-		t.Logf("| %s | %d × %d | %v | %d | %d | %s | %v | %v | %v |", s.name, processes, w.Callers, w.For, takes, len(list),
-			s.check(t, list), median.Round(10*time.Microsecond), p999.Round(time.Millisecond), longest.Round(time.Millisecond))
+		t.Logf("| %s | %d × %d | %v | %d | %d | %s | %v | %v | %v |", s.name, processes, w.Callers, w.For,
+			takes, len(list), s.check(t, list), median.Round(10*time.Microsecond), p999.Round(time.Millisecond),
+			longest.Round(time.Millisecond))
 	}
 }
 
@@ -344,8 +348,8 @@ func (s *shape) byServer(list []attempt) (most int64) {
 	return most
 }
 
-// byMachine returns the most that was certainly granted in a window by the machine's clock: asked for
-// and answered within it.
+// byMachine returns the most that was certainly granted in a window by the machine's clock: asked
+// for and answered within it.
 func (s *shape) byMachine(list []attempt) (most int64) {
 	slices.SortFunc(list, func(a, b attempt) int { return int(a.Sent - b.Sent) })
 	for i, a := range list {

@@ -11,8 +11,8 @@ import (
 	"github.com/drawgate/drawgate/store/pgstore"
 )
 
-// TestPromotedStandby: a standby takes the place of a primary whose last commits have not reached it.
-// The store follows by itself, and what was lost is the most that is admitted twice.
+// TestPromotedStandby: a standby takes the place of a primary whose last commits have not reached
+// it. The store follows by itself, and what was lost is the most that is admitted twice.
 //
 // req: A10, E1, E7
 func TestPromotedStandby(t *testing.T) {

@@ -40,9 +40,9 @@ func (h *holder) work(listen func()) {
 	listen()
 }
 
-// TestStoppedHolder stops a process while it has a row locked. The server ends its transaction after
-// two seconds; who waits for the row decides with a clock that is not earlier. If the stopped process
-// goes on, its take is made again, and counted once.
+// TestStoppedHolder stops a process while it has a row locked. The server ends its transaction
+// after two seconds; who waits for the row decides with a clock that is not earlier. If the
+// stopped process goes on, its take is made again, and counted once.
 //
 // req: A10, A12, E1, E7
 func TestStoppedHolder(t *testing.T) {
@@ -67,8 +67,10 @@ func TestStoppedHolder(t *testing.T) {
 			until(t, "another take waits", func() bool { return waitingForLock(server, "waits_"+name) })
 			var alive int64 // when the holder's transaction was seen last, in µs
 			until(t, "the holder's transaction is ended", func() bool {
-				now, state, _ := strings.Cut(server.Do("SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, "+
-					"count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND application_name = 'holds_"+name+"'"), "|")
+				// The clock is read first: the transaction is there still later.
+				now, state, _ := strings.Cut(server.Do("SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint; "+
+					"SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' "+
+					"AND application_name = 'holds_"+name+"'"), "\n")
 				if state == "1" {
 					alive, _ = strconv.ParseInt(now, 10, 64)
 				}
@@ -82,7 +84,7 @@ func TestStoppedHolder(t *testing.T) {
 			}
 			if what == "goes on" {
 				redistest.Resume(t, c.cmd.Process.Pid)
-				c.goOn()
+				c.proceed()
 				c.expect(fmt.Sprint(true, nil, nil))
 			}
 			if err := c.cmd.Process.Kill(); err != nil {

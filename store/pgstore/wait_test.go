@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,8 +124,10 @@ func serve(t *testing.T, limiters []*drawgate.Limiter, key string) (order []int)
 	}
 	const waiters = 4 // of each process two: no more could have the slot at once
 	served := make(chan int, waiters)
+	var all sync.WaitGroup
+	defer all.Wait()
 	for i := range waiters {
-		go func() {
+		all.Go(func() {
 			r, err := limiters[i%2].Reserve(t.Context(), key, time.Hour)
 			if err != nil {
 				t.Error(err)
@@ -135,7 +138,7 @@ func serve(t *testing.T, limiters []*drawgate.Limiter, key string) (order []int)
 			if err := r.Settle(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 		until(t, "it stands in line", func() bool {
 			st, err := limiters[1].Status(t.Context(), key)
 			return err == nil && len(st.Line) == i+1
