@@ -83,26 +83,66 @@ func harness(url func(t *testing.T) string) storetest.Harness {
 	}
 }
 
+// lengthy returns the cases that ask hundreds of times for one caller and one bucket.
+func lengthy() map[string]string {
+	if needs.Long() {
+		return nil
+	}
+	const reason = "TestLengthyCases runs it; \"make long\" runs it here, too"
+	all := map[string]string{}
+	for _, name := range []string{
+		"ids used again", "huge numbers", "too many open", "bucket odd rates", "many open", "bookings", "unpause and leases",
+		"absent is unused", "a changed rate", "never over, never idle",
+	} {
+		all[name] = reason
+	}
+	return all
+}
+
+// onSchemas is a harness whose stores have a schema each.
+func onSchemas() storetest.Harness {
+	return harness(func(t *testing.T) string {
+		t.Helper()
+		return pgtest.Shared(t).Schema(t)
+	})
+}
+
 // TestStore runs the contract.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, harness(func(t *testing.T) string {
-		t.Helper()
-		return pgtest.Shared(t).Schema(t)
-	}))
+	h := onSchemas()
+	h.Without = lengthy()
+	storetest.Run(t, h)
+}
+
+// TestLengthyCases runs what the others leave out: once, and without the race detector.
+func TestLengthyCases(t *testing.T) {
+	needs.NoRace(t) // one caller
+	t.Parallel()
+	h, without := onSchemas(), map[string]string{}
+	for _, name := range storetest.Cases(h) {
+		if lengthy()[name] == "" {
+			without[name] = "TestStore runs it"
+		}
+	}
+	h.Without = without
+	storetest.Run(t, h)
 }
 
 // TestStoreBehindPooler runs the contract through PgBouncer, which lends a connection to the server
 // for one transaction, and keeps no prepared statements.
 func TestStoreBehindPooler(t *testing.T) {
+	needs.NoRace(t) // the server is the same; TestStore is for goroutines
 	t.Parallel()
 	server := pgtest.Shared(t)
 	pooler := server.Pooler(t, server.URL())
-	storetest.Run(t, harness(func(t *testing.T) string {
+	h := harness(func(t *testing.T) string {
 		t.Helper()
 		_, schema, _ := strings.Cut(server.Schema(t), server.URL())
 		return pooler + schema
-	}))
+	})
+	h.Without = lengthy()
+	storetest.Run(t, h)
 }
 
 // TestGuardedStore runs the suite with a guard in front of each store, while the clock moves: a
@@ -110,10 +150,8 @@ func TestStoreBehindPooler(t *testing.T) {
 func TestGuardedStore(t *testing.T) {
 	needs.NoRace(t) // which sees guard and stores in their own tests
 	t.Parallel()
-	h := harness(func(t *testing.T) string {
-		t.Helper()
-		return pgtest.Shared(t).Schema(t)
-	})
+	h := onSchemas()
+	h.Without = lengthy()
 	storetest.Run(t, storetest.Wrapped(h, func(t *testing.T, s store.Store) store.Store {
 		t.Helper()
 		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
@@ -143,10 +181,7 @@ func TestScripts(t *testing.T) {
 			c.(*pgstore.Clock).Advance(d)
 		},
 	}
-	storetest.Scripts(t, harness(func(t *testing.T) string {
-		t.Helper()
-		return pgtest.Shared(t).Schema(t)
-	}), reference, needs.Rounds(4, 40, 1000))
+	storetest.Scripts(t, onSchemas(), reference, needs.Rounds(4, 25, 1000))
 }
 
 // req: E2
