@@ -41,7 +41,10 @@ var longShapes = []shape{
 	{"10,000 keys", time.Second, []string{"key"}, []int64{20}, []int{10_000}, ""},
 	{
 		"three buckets", 10 * time.Second,
-		[]string{"ip", "user", "all"}, []int64{1000, 1500, 5000}, []int{100, 30, 1}, "all",
+		[]string{"ip", "user", "all"},
+		[]int64{1000, 1500, 5000},
+		[]int{100, 30, 1},
+		"all",
 	},
 }
 
@@ -118,6 +121,12 @@ func (w *taker) work(listen func()) {
 	var wg sync.WaitGroup
 	var made atomic.Int64
 	end := time.Now().Add(w.For)
+	more := func(n int) bool {
+		if w.For == 0 {
+			return made.Add(1) <= w.Takes
+		}
+		return n == 0 || time.Now().Before(end)
+	}
 	for range w.Callers {
 		wg.Go(func() {
 			var choose []*rand.Zipf
@@ -127,7 +136,7 @@ func (w *taker) work(listen func()) {
 			}
 			var mine []attempt
 			var took []time.Duration
-			for w.For > 0 && time.Now().Before(end) || w.For == 0 && made.Add(1) <= w.Takes {
+			for n := 0; more(n); n++ {
 				a, err := of.take(s, plans, choose)
 				took = append(took, time.Duration(a.Got-a.Sent)*time.Microsecond)
 				if err != nil {
