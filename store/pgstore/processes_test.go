@@ -38,7 +38,7 @@ var shortShapes = []shape{
 
 var longShapes = []shape{
 	{"one hot key", time.Second, []string{"hot"}, []int64{1000}, []int{1}, "hot"},
-	{"10,000 keys", time.Second, []string{"key"}, []int64{20}, []int{10_000}, ""},
+	{"10,000 keys", time.Second, []string{"key"}, []int64{20}, []int{10_000}, "key"},
 	{
 		"three buckets", 10 * time.Second,
 		[]string{"ip", "user", "all"},
