@@ -41,8 +41,8 @@ func (l *Limiter) allow(ctx context.Context, key string, costs []Cost) (Decision
 }
 
 // Wait is like [Limiter.Allow], but waits in the queue until the take fits: by priority and
-// arrival, among the callers of all processes where the store keeps a line of them (Redis, SQLite),
-// and otherwise among those of this one.
+// arrival, among the callers of all processes where the store keeps a line of them (Redis,
+// PostgreSQL, SQLite), and otherwise among those of this one.
 //
 // It ends with ErrDeadline at once if ctx's deadline (or the policy's MaxWait) could not be met
 // even if everything that is held were given back now, with ErrQueueFull if too many are already

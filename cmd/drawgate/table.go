@@ -126,6 +126,7 @@ On PostgreSQL it checks the connection, the tables and their version, what the r
 notifications arrive.` + tableExit,
 		Example: `  drawgate table check quotas --region eu-central-1
   drawgate table check --config drawgate.yaml --json
+  drawgate table check "postgres://app@db/quotas?schema=limits" --prefix team
   drawgate table check quotas --region local --endpoint http://127.0.0.1:8000`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: action(func(cmd *cobra.Command, args []string) error {
