@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/drawgate/drawgate/store/pgstore"
 )
 
 // errNoHome is why a relative path cannot be put into the state folder.
@@ -71,8 +73,13 @@ func (f folder) absolute(path string) (string, error) {
 	return filepath.Join(f.path, path), nil
 }
 
-// store returns a choice whose SQLite file has an absolute path.
+// store returns a choice whose SQLite file, or files of PostgreSQL's certificates and passwords,
+// have absolute paths.
 func (f folder) store(c choice) choice {
+	if pgstore.IsURL(c.url) { // which may name files of certificates and passwords
+		c.url, c.relative, c.err = pgstore.AbsoluteFiles(c.url, f.absolute)
+		return c
+	}
 	path, ok := SQLitePath(c.url)
 	if !ok || filepath.IsAbs(path) {
 		return c

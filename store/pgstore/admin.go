@@ -245,12 +245,15 @@ func (k *checker) tables(ctx context.Context) bool {
 			Code: CodeNoTables, Message: "there are no tables " + k.sql.prefix + "_*", Advice: `create them with "drawgate table create"`,
 		})
 		return false
-	case err != nil:
+	case errors.Is(err, ErrTables):
 		f := finding(err)
 		f.Code = CodeTables
 		f.Message, _, _ = strings.Cut(strings.TrimPrefix(err.Error(), ErrTables.Error()+": "), ": ")
 		f.Advice = otherTables
 		k.add(f)
+		return false
+	case err != nil:
+		k.add(finding(err))
 		return false
 	case version > schemaVersion:
 		k.add(Finding{
@@ -264,7 +267,7 @@ func (k *checker) tables(ctx context.Context) bool {
 		if c := code(err); c == codeUndefinedTable || c == codeUndefinedColumn {
 			k.add(Finding{
 				Code: CodeTables, Message: fmt.Sprintf("the table %s_%s is missing, or another program has made it", k.sql.prefix, is.table),
-				Advice: otherTables,
+				Advice: map[string]string{codeUndefinedTable: `make what is missing with "drawgate table create"`, codeUndefinedColumn: otherTables}[c],
 			})
 			return false
 		}
@@ -337,10 +340,12 @@ func CreateTables(ctx context.Context, url, prefix string) (created bool, err er
 	defer c.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is not used any more
 	l := &link{a: a, sql: sql, log: slog.New(slog.DiscardHandler), existing: true}
 	_, err = l.version(ctx, c)
-	if code(err) == codeUndefinedTable {
-		if created, err = true, makeSchema(ctx, c, a.schema); err == nil {
-			err = l.create(ctx, c)
-		}
+	created = code(err) == codeUndefinedTable
+	if created {
+		err = makeSchema(ctx, c, a.schema)
+	}
+	if err == nil {
+		err = l.makeTables(ctx, c, true)
 	}
 	return created && err == nil, storeError("create", err)
 }

@@ -20,6 +20,7 @@ type link struct {
 	sql      *statements
 	existing bool
 	warned   sync.Once
+	met      atomic.Bool // a connection has met the tables
 
 	mu     sync.Mutex
 	pool   atomic.Pointer[pgxpool.Pool] // replaced while mu is held; nil: none was needed yet
@@ -138,6 +139,7 @@ func (l *link) check(ctx context.Context, c *pgx.Conn) error {
 	if _, err := c.Exec(ctx, noticeSoon, pgx.QueryExecModeSimpleProtocol); err != nil && c.IsClosed() {
 		return err
 	}
+	l.met.Store(true)
 	l.warned.Do(func() { l.warn(ctx, c) })
 	return nil
 }
@@ -177,7 +179,10 @@ func (l *link) version(ctx context.Context, c *pgx.Conn) (int, error) {
 const createLock = 0x6472_6177_6761_7465 // "drawgate"
 
 // create makes the tables, unless another process has just made them.
-func (l *link) create(ctx context.Context, c *pgx.Conn) error {
+func (l *link) create(ctx context.Context, c *pgx.Conn) error { return l.makeTables(ctx, c, false) }
+
+// makeTables makes the tables, with all those that are missing even if one is there.
+func (l *link) makeTables(ctx context.Context, c *pgx.Conn, all bool) error {
 	tx, err := c.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
@@ -187,13 +192,17 @@ func (l *link) create(ctx context.Context, c *pgx.Conn) error {
 		return err
 	}
 	found := false
-	if err = tx.QueryRow(ctx, l.sql.found).Scan(&found); err != nil || found {
+	if err = tx.QueryRow(ctx, l.sql.found).Scan(&found); err != nil || found && !all {
 		return err
 	}
 	if _, err = tx.Exec(ctx, l.sql.create, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	if err = tx.Commit(ctx); err == nil {
+	switch err = tx.Commit(ctx); {
+	case err != nil:
+	case l.met.Load():
+		l.log.Error("pgstore: somebody has dropped the tables, and they were made again: what was used is forgotten, and may be admitted once more", "prefix", l.sql.prefix)
+	default:
 		l.log.Info("pgstore: made the tables", "prefix", l.sql.prefix)
 	}
 	return err

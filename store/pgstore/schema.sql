@@ -1,11 +1,11 @@
-CREATE TABLE {setting} (
+CREATE TABLE IF NOT EXISTS {setting} (
 	name  text COLLATE "C" PRIMARY KEY,
 	value text NOT NULL
 );
-INSERT INTO {setting} (name, value) VALUES ('schema', '1');
+INSERT INTO {setting} (name, value) VALUES ('schema', '1') ON CONFLICT DO NOTHING;
 
 -- One row per bucket. No index has a column that changes, so that an update leaves nothing in one.
-CREATE TABLE {bucket} (
+CREATE TABLE IF NOT EXISTS {bucket} (
 	key    text COLLATE "C" PRIMARY KEY,
 	parts  bytea,                             -- of the key, if they do not fit into it
 	until  bigint  NOT NULL DEFAULT 0,        -- unused from then on, in µs; while reservations are open, when the last one ends
@@ -19,7 +19,7 @@ CREATE TABLE {bucket} (
 ALTER TABLE {bucket} ALTER record SET STORAGE EXTERNAL, ALTER line SET STORAGE EXTERNAL, ALTER marks SET STORAGE EXTERNAL;
 
 -- What was admitted and given back. Plain takes of one transaction that are alike are one row.
-CREATE TABLE {history} (
+CREATE TABLE IF NOT EXISTS {history} (
 	seq    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	at     bigint   NOT NULL, -- µs since 1970, UTC
 	op     smallint NOT NULL, -- 0 take, 1 settle, 2 cancel, 3 charge, 4 expire, 5 refund, 6 pause, 7 unpause
@@ -31,11 +31,11 @@ CREATE TABLE {history} (
 	id     text,              -- of the reservation
 	labels text[]             -- name=value
 );
-CREATE INDEX {history_at} ON {history} (at);
-CREATE INDEX {history_key} ON {history} (policy, name, at);
-CREATE INDEX {history_labels} ON {history} USING gin (labels) WHERE labels IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {history_at} ON {history} (at);
+CREATE INDEX IF NOT EXISTS {history_key} ON {history} (policy, name, at);
+CREATE INDEX IF NOT EXISTS {history_labels} ON {history} USING gin (labels) WHERE labels IS NOT NULL;
 
-CREATE TABLE {document} (
+CREATE TABLE IF NOT EXISTS {document} (
 	collection bytea NOT NULL,
 	name       bytea NOT NULL,
 	value      bytea NOT NULL,

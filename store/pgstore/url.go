@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/drawgate/drawgate/store"
@@ -36,6 +37,9 @@ func IsURL(text string) bool {
 // CheckURL reports whether [Open] accepts a URL, without connecting. The error is
 // [store.ErrInvalid], and never shows a password.
 func CheckURL(text string) error {
+	// Files are read when they are used: a relative path is that of a configuration file's folder.
+	base, query, _ := strings.Cut(text, "?")
+	text = base + "?" + without(query, "sslrootcert", "sslcert", "sslkey", "passfile", "servicefile", "service")
 	a, err := parse(text)
 	if err == nil {
 		_, err = newStatements(a.schema, "drawgate")
@@ -68,7 +72,7 @@ func parse(text string) (*address, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, invalid("the URL cannot be read: characters such as %%, /, ? and # in a password must be written as %%25, %%2F, %%3F and %%23")
+		return nil, invalid("the URL cannot be read: the port must be a number, and characters such as %%, /, ? and # in a password must be written as %%25, %%2F, %%3F and %%23; a socket's folder is host=/FOLDER among the parameters")
 	}
 	q, a := u.Query(), &address{}
 	for name, values := range q {
@@ -126,6 +130,34 @@ func without(query string, names ...string) string {
 	return strings.Join(rest, "&")
 }
 
+// files are the parameters that name files.
+var files = []string{"sslrootcert", "sslcert", "sslkey", "passfile", "servicefile", "password_file"}
+
+// AbsoluteFiles returns a URL in which the files that it names have absolute paths, as f returns
+// them, and whether that changed it.
+func AbsoluteFiles(text string, f func(path string) (string, error)) (changed string, did bool, err error) {
+	base, query, ok := strings.Cut(text, "?")
+	if !ok || !IsURL(text) {
+		return text, false, nil
+	}
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		name, value, _ := strings.Cut(part, "=")
+		path, err := url.PathUnescape(value) // a plus is one
+		if err != nil || path == "" || !slices.Contains(files, name) || name == "sslrootcert" && path == "system" {
+			continue
+		}
+		full, err := f(path)
+		if err != nil {
+			return text, false, err
+		}
+		if full != path {
+			parts[i], did = name+"="+strings.ReplaceAll(url.QueryEscape(full), "+", "%20"), true
+		}
+	}
+	return base + "?" + strings.Join(parts, "&"), did, nil
+}
+
 // readPassword reads the password, if a file has it: before each connection, because it may change.
 func (a *address) readPassword(c *pgx.ConnConfig) error {
 	if a.secret == "" {
@@ -133,15 +165,18 @@ func (a *address) readPassword(c *pgx.ConnConfig) error {
 	}
 	text, err := os.ReadFile(a.secret)
 	if err != nil {
-		return fmt.Errorf("the password cannot be read: %w", err)
+		return invalid("the password cannot be read on this machine: %w", err)
 	}
-	c.Password = strings.TrimSpace(string(text))
+	if c.Password = strings.TrimSpace(string(text)); c.Password == "" {
+		return invalid("the file with the password is empty: %s", a.secret)
+	}
 	return nil
 }
 
 // connect makes a connection outside of a pool.
 func (a *address) connect(ctx context.Context) (*pgx.Conn, error) {
 	c := a.pool.ConnConfig.Copy()
+	c.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may keep no prepared statements
 	if err := a.readPassword(c); err != nil {
 		return nil, err
 	}
@@ -156,9 +191,13 @@ func (a *address) listener(ctx context.Context) (*pgx.Conn, error) {
 	c := a.pool.ConnConfig.Copy()
 	host, port, _ := net.SplitHostPort(a.listen) // was checked
 	n, _ := strconv.ParseUint(port, 10, 16)
-	c.Host, c.Port, c.Fallbacks = host, uint16(n), nil
+	c.Host, c.Port = host, uint16(n)
 	if c.TLSConfig != nil && c.TLSConfig.ServerName != "" {
 		c.TLSConfig.ServerName = host
+	}
+	plain := c.TLSConfig != nil && slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.TLSConfig == nil })
+	if c.Fallbacks = nil; plain { // as sslmode=prefer says
+		c.Fallbacks = []*pgconn.FallbackConfig{{Host: host, Port: uint16(n)}}
 	}
 	if err := a.readPassword(c); err != nil {
 		return nil, err
