@@ -183,7 +183,7 @@ func (l *link) create(ctx context.Context, c *pgx.Conn) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
-	if _, err = tx.Exec(ctx, l.sql.documentLock, int64(createLock)); err != nil {
+	if _, err = tx.Exec(ctx, l.sql.tablesLock, int64(createLock)); err != nil {
 		return err
 	}
 	found := false

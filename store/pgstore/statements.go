@@ -28,7 +28,7 @@ type statements struct {
 	events, event, read, forget                       string
 	page, candidates, drop, again, ended, turn        string
 	documents, documentsNamed, documentLock           string
-	setDocument, dropDocument                         string
+	setDocument, dropDocument, tablesLock             string
 	ping, facts                                       string
 }
 
@@ -101,7 +101,9 @@ func newStatements(schema, prefix string) (*statements, error) {
 
 		documents:      names(`SELECT name, value FROM {document} WHERE collection = $1`),
 		documentsNamed: names(`SELECT name, value FROM {document} WHERE collection = $1 AND name = ANY($2::bytea[])`),
-		documentLock:   `SELECT pg_advisory_xact_lock($1)`,
+		// Of the table that is found, however the URL names its schema.
+		documentLock: `SELECT pg_advisory_xact_lock((` + literal(table("document")) + `::regclass::oid::bigint << 32) | $1::bigint)`,
+		tablesLock:   `SELECT pg_advisory_xact_lock($1)`,
 		setDocument: names(`INSERT INTO {document} (collection, name, value) VALUES ($1, $2, $3)
 			ON CONFLICT (collection, name) DO UPDATE SET value = EXCLUDED.value`),
 		dropDocument: names(`DELETE FROM {document} WHERE collection = $1 AND name = $2`),
