@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -122,9 +123,14 @@ func (l *link) close() {
 const noticeSoon = `SELECT set_config('tcp_keepalives_idle', '3', false), set_config('tcp_keepalives_interval', '1', false),
 	set_config('tcp_keepalives_count', '3', false)`
 
+// checkTime is how long a connection that is not ready yet may occupy a place in the pool.
+const checkTime = 5 * time.Second
+
 // check looks whether a new connection leads to tables that this version can use, and makes them if
 // there are none.
 func (l *link) check(ctx context.Context, c *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTime) // the pool gives it no end
+	defer cancel()
 	err := l.known(ctx, c)
 	if code(err) == codeUndefinedTable && !l.existing {
 		if err = l.create(ctx, c); err == nil {
