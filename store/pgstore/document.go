@@ -91,7 +91,7 @@ func (s *Store) writeDocuments(ctx context.Context, collection string, was store
 		}
 	}
 	b.Queue("COMMIT")
-	err = commit(conn.SendBatch(ctx, b), b.Len())
+	err = commit(ctx, conn, b)
 	return err == nil, true, err
 }
 

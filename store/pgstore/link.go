@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -66,12 +67,24 @@ func (l *link) open(old *pgxpool.Pool) (*pgxpool.Pool, error) {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	cfg.AfterConnect = l.check
+	cfg.ConnConfig.OnNotice = notice
 	p, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, err
 	}
 	l.pool.Store(p)
 	return p, nil
+}
+
+// notWaited is set in the data of a connection whose commit did not wait for a standby to the end.
+const notWaited = "drawgate: not waited"
+
+// notice receives the server's warnings. One that a time-out or somebody keeps from waiting for its
+// standby answers as if the standby had the commit; only this routine's warning tells.
+func notice(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Routine == "SyncRepWaitForLSN" {
+		c.CustomData()[notWaited] = true
+	}
 }
 
 // mend prepares for another attempt after an error, and reports whether one may help. A server that

@@ -242,7 +242,7 @@ func (st *step) write(ctx context.Context, conn *pgxpool.Conn, changes []*row) e
 	st.queueEvents(b)
 	b.Queue("COMMIT")
 	st.sent = time.Now()
-	err := commit(conn.SendBatch(ctx, b), b.Len())
+	err := commit(ctx, conn, b)
 	st.s.at(ctx, "committed")
 	switch {
 	case err == nil:
@@ -253,14 +253,22 @@ func (st *step) write(ctx context.Context, conn *pgxpool.Conn, changes []*row) e
 	return fmt.Errorf("%w: %w", errDoubt, err)
 }
 
-var errRolledBack = errors.New("the server rolled the transaction back")
+var (
+	errRolledBack = errors.New("the server rolled the transaction back")
+	errLocal      = errors.New("the server committed, but was kept from waiting for its standby")
+)
 
-// commit reads the answers to a batch of n statements, of which the last one commits.
-func commit(res pgx.BatchResults, n int) error {
+// commit sends a batch of statements of which the last one commits, and reads the answers.
+func commit(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch) error {
+	n, notes := b.Len(), conn.Conn().PgConn().CustomData()
+	delete(notes, notWaited)
+	res := conn.SendBatch(ctx, b)
 	for i := range n {
 		tag, err := res.Exec()
 		if err == nil && i == n-1 && tag.String() != "COMMIT" {
 			err = errRolledBack
+		} else if err == nil && notes[notWaited] != nil {
+			err = errLocal
 		}
 		if err != nil {
 			_ = res.Close()
@@ -327,7 +335,8 @@ const (
 
 // look looks once for the transaction's mark. It inserts the row first, and takes that back: a row
 // that the transaction has inserted is seen by nobody until it ends, but for those who insert it,
-// too, and wait for that.
+// too, and wait for that. If the transaction has ended, a standby for which the server waits may not
+// have it yet: this one commits then, which waits for that.
 func (st *step) look(ctx context.Context, r *row) (done, known bool, err error) {
 	conn, err := st.s.link.acquire(ctx)
 	if err != nil {
@@ -344,11 +353,20 @@ func (st *step) look(ctx context.Context, r *row) (done, known bool, err error) 
 	look.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	look.Queue(st.s.sql.insert, []string{r.row}, [][]byte{text})
 	look.Queue(st.s.sql.marks, r.row).QueryRow(func(row pgx.Row) error { return row.Scan(&b, &clock) })
-	look.Queue("ROLLBACK")
 	if err := conn.SendBatch(ctx, look).Close(); err != nil {
 		return false, false, err
 	}
-	done, known = parseMarks(b).has(st.s.process, st.number)
+	end := &pgx.Batch{}
+	if done, known = parseMarks(b).has(st.s.process, st.number); done {
+		end.Queue("COMMIT")
+		err = commit(ctx, conn, end)
+	} else {
+		end.Queue("ROLLBACK")
+		err = conn.SendBatch(ctx, end).Close()
+	}
+	if err != nil {
+		return false, false, err
+	}
 	// Marks are dropped by the server's clock.
 	return done, done || known && st.s.now(clock)-st.now < markLife, nil
 }
