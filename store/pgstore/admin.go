@@ -74,7 +74,7 @@ func needed(readOnly bool) []string {
 var columns = []struct{ table, names string }{
 	{"setting", "name, value"},
 	{"bucket", "key, parts, until, held, record, line, notes, marks"},
-	{"history", "seq, at, op, tenant, policy, name, takes, units, id, labels"},
+	{"history", "seq, at, op, tenant, policy, name, takes, units, id, labels, whole"},
 	{"document", "collection, name, value"},
 }
 

@@ -91,18 +91,18 @@ func (s *Store) writeDocuments(ctx context.Context, collection string, was store
 		}
 	}
 	b.Queue("COMMIT")
-	err = commit(conn.SendBatch(ctx, b), b.Len())
+	err = commit(ctx, conn, b)
 	return err == nil, true, err
 }
 
 // lockDocument begins a transaction, keeps others from writing the collection, and returns what a
 // document says.
 func (s *Store) lockDocument(ctx context.Context, conn *pgxpool.Conn, collection, name string) (value []byte, err error) {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(s.sql.schema + "\x00" + s.sql.prefix + "\x00" + collection))
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(collection))
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	b.Queue(s.sql.documentLock, int64(h.Sum64()))
+	b.Queue(s.sql.documentLock, int64(h.Sum32()))
 	b.Queue(s.sql.documentsNamed, []byte(collection), [][]byte{[]byte(name)}).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			if err := rows.Scan(nil, &value); err != nil {

@@ -50,3 +50,10 @@ func (s *Store) Setting(ctx context.Context, name string) (value string, err err
 	err = conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value)
 	return value, err
 }
+
+// Queued returns how many calls wait for their transaction to begin.
+func (s *Store) Queued() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue)
+}

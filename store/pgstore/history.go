@@ -79,7 +79,11 @@ func (st *step) queueEvents(b *pgx.Batch) {
 			t := text(e.id)
 			id = &t
 		}
-		b.Queue(st.s.sql.event, st.now, e.op, k.Tenant, k.Policy, k.Name, e.takes, text(e.units), id, labelTexts(e.labels))
+		labels, whole := labelTexts(e.labels), []string(nil)
+		if short := shortened(labels); !slices.Equal(short, labels) {
+			labels, whole = short, labels
+		}
+		b.Queue(st.s.sql.event, st.now, e.op, k.Tenant, k.Policy, k.Name, e.takes, text(e.units), id, labels, whole)
 	}
 	if len(at) > 0 {
 		b.Queue(st.s.sql.events, at, op, tenant, policy, name, takes, units)
@@ -116,6 +120,20 @@ func labelTexts(labels []store.Label) (all []string) {
 		all = append(all, text(labelName.Replace(l.Name)+"="+l.Value))
 	}
 	return all
+}
+
+// longestLabel is how many bytes of a label are indexed.
+const longestLabel = 1000
+
+// shortened returns how labels begin, by which they are found.
+func shortened(texts []string) []string {
+	short := slices.Clone(texts)
+	for i, t := range short {
+		if len(t) > longestLabel {
+			short[i] = strings.ToValidUTF8(t[:longestLabel], "")
+		}
+	}
+	return short
 }
 
 // labelOf is the inverse of labelTexts for one label.
@@ -273,7 +291,7 @@ func (s *Store) Read(ctx context.Context, want store.EventQuery, yield func(stor
 		n := text(*want.Key)
 		name = &n
 	}
-	labels = labelTexts(want.Labels)
+	labels = shortened(labelTexts(want.Labels)) // the rest is compared by Match
 	for {
 		var page []store.Event
 		n := 0

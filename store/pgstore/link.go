@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -66,12 +68,24 @@ func (l *link) open(old *pgxpool.Pool) (*pgxpool.Pool, error) {
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	cfg.AfterConnect = l.check
+	cfg.ConnConfig.OnNotice = notice
 	p, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, err
 	}
 	l.pool.Store(p)
 	return p, nil
+}
+
+// notWaited is set in the data of a connection whose commit did not wait for a standby to the end.
+const notWaited = "drawgate: not waited"
+
+// notice receives the server's warnings. One that a time-out or somebody keeps from waiting for its
+// standby answers as if the standby had the commit; only this routine's warning tells.
+func notice(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Routine == "SyncRepWaitForLSN" {
+		c.CustomData()[notWaited] = true
+	}
 }
 
 // mend prepares for another attempt after an error, and reports whether one may help. A server that
@@ -123,9 +137,14 @@ func (l *link) close() {
 const noticeSoon = `SELECT set_config('tcp_keepalives_idle', '3', false), set_config('tcp_keepalives_interval', '1', false),
 	set_config('tcp_keepalives_count', '3', false)`
 
+// checkTime is how long a connection that is not ready yet may occupy a place in the pool.
+const checkTime = 5 * time.Second
+
 // check looks whether a new connection leads to tables that this version can use, and makes them if
 // there are none.
 func (l *link) check(ctx context.Context, c *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTime) // the pool gives it no end
+	defer cancel()
 	err := l.known(ctx, c)
 	if code(err) == codeUndefinedTable && !l.existing {
 		if err = l.create(ctx, c); err == nil {
@@ -188,7 +207,7 @@ func (l *link) makeTables(ctx context.Context, c *pgx.Conn, all bool) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
-	if _, err = tx.Exec(ctx, l.sql.documentLock, int64(createLock)); err != nil {
+	if _, err = tx.Exec(ctx, l.sql.tablesLock, int64(createLock)); err != nil {
 		return err
 	}
 	found := false

@@ -24,6 +24,7 @@ type row struct {
 	notes  map[string]note
 	marks  marks
 	dirty  bool
+	taken  bool // a take was granted: the record has grown
 	freed  bool // units came free early, or a ticket has gone
 }
 
@@ -33,8 +34,8 @@ type note struct {
 	labels []store.Label
 }
 
-// MostRecord is how many bytes the record of a bucket may have: each take reads and writes all of
-// it.
+// MostRecord is how many bytes the record of a bucket may have after a take: each one reads and
+// writes all of it. What is not a take is always written, because it may give units back.
 const MostRecord = 1 << 20
 
 var errTooLarge = fmt.Errorf("the bucket has more than %d bytes: a limit that is exact, or many open reservations, "+

@@ -29,10 +29,11 @@ CREATE TABLE IF NOT EXISTS {history} (
 	name   text     NOT NULL,
 	units  text     NOT NULL, -- of each: requests=1 tokens=250
 	id     text,              -- of the reservation
-	labels text[]             -- name=value
+	labels text[],            -- name=value; of long ones how they begin, because an index takes no more
+	whole  text[]             -- all labels, if one is long
 );
 CREATE INDEX IF NOT EXISTS {history_at} ON {history} (at);
-CREATE INDEX IF NOT EXISTS {history_key} ON {history} (policy, name, at);
+CREATE INDEX IF NOT EXISTS {history_key} ON {history} (left(policy, 100), left(name, 100), at); -- a name may be too long for an index
 CREATE INDEX IF NOT EXISTS {history_labels} ON {history} USING gin (labels) WHERE labels IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS {document} (

@@ -28,7 +28,7 @@ type statements struct {
 	events, event, read, forget                       string
 	page, candidates, drop, again, ended, turn        string
 	documents, documentsNamed, documentLock           string
-	setDocument, dropDocument                         string
+	setDocument, dropDocument, tablesLock             string
 	ping, facts                                       string
 }
 
@@ -76,12 +76,12 @@ func newStatements(schema, prefix string) (*statements, error) {
 
 		events: names(`INSERT INTO {history} (at, op, tenant, policy, name, takes, units)
 			SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[])`),
-		event: names(`INSERT INTO {history} (at, op, tenant, policy, name, takes, units, id, labels)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`),
-		read: names(`SELECT seq, at, op, tenant, policy, name, takes, units, id, labels FROM {history}
+		event: names(`INSERT INTO {history} (at, op, tenant, policy, name, takes, units, id, labels, whole)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`),
+		read: names(`SELECT seq, at, op, tenant, policy, name, takes, units, id, coalesce(whole, labels) FROM {history}
 			WHERE (at, seq) > ($1, $2) AND at < $3
-				AND ($4::text IS NULL OR policy = $4) AND ($5::smallint IS NULL OR op = $5)
-				AND ($6::text IS NULL OR tenant = $6) AND ($7::text IS NULL OR name = $7)
+				AND ($4::text IS NULL OR left(policy, 100) = left($4, 100) AND policy = $4) AND ($5::smallint IS NULL OR op = $5)
+				AND ($6::text IS NULL OR tenant = $6) AND ($7::text IS NULL OR left(name, 100) = left($7, 100) AND name = $7)
 				AND ($8::text[] IS NULL OR labels @> $8)
 			ORDER BY at, seq LIMIT $9`),
 		forget: names(`DELETE FROM {history} WHERE seq IN (SELECT seq FROM {history} WHERE at < $1 ORDER BY at LIMIT $2
@@ -101,7 +101,9 @@ func newStatements(schema, prefix string) (*statements, error) {
 
 		documents:      names(`SELECT name, value FROM {document} WHERE collection = $1`),
 		documentsNamed: names(`SELECT name, value FROM {document} WHERE collection = $1 AND name = ANY($2::bytea[])`),
-		documentLock:   `SELECT pg_advisory_xact_lock($1)`,
+		// Of the table that is found, however the URL names its schema.
+		documentLock: `SELECT pg_advisory_xact_lock((` + literal(table("document")) + `::regclass::oid::bigint << 32) | $1::bigint)`,
+		tablesLock:   `SELECT pg_advisory_xact_lock($1)`,
 		setDocument: names(`INSERT INTO {document} (collection, name, value) VALUES ($1, $2, $3)
 			ON CONFLICT (collection, name) DO UPDATE SET value = EXCLUDED.value`),
 		dropDocument: names(`DELETE FROM {document} WHERE collection = $1 AND name = $2`),

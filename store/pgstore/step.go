@@ -25,6 +25,7 @@ type step struct {
 
 	keys   []string // of the rows, sorted
 	rows   map[string]*row
+	full   map[string]bool // rows of which no take is granted: they would become too large
 	now    int64
 	events []event
 	sent   time.Time // when the commit was sent
@@ -49,8 +50,9 @@ func (s *Store) transact(batch []*call) {
 // attempts carries out a transaction, again if it is certain that nothing was done and another
 // connection may help. answered reports whether the calls have their answers.
 func (s *Store) attempts(ctx context.Context, batch []*call) (answered bool, err error) {
+	full := map[string]bool{}
 	for tries := 0; ; tries++ {
-		st := &step{s: s, calls: s.waiting(batch), number: s.steps.Add(1)}
+		st := &step{s: s, calls: s.waiting(batch), number: s.steps.Add(1), full: full}
 		if len(st.calls) == 0 {
 			return false, errNobody
 		}
@@ -70,6 +72,9 @@ func (s *Store) attempts(ctx context.Context, batch []*call) (answered bool, err
 			if s.link.pool.Load() != nil {
 				s.link.pool.Load().Reset()
 			}
+		case errors.Is(err, errTooLarge):
+			tries-- // more rows are full than before
+			err = fmt.Errorf("%w: %w", store.ErrNothingDone, err)
 		case errors.Is(err, errRows):
 		case code(err) == codeDeadlock, code(err) == codeSerialization, code(err) == codeDivision:
 			err = fmt.Errorf("%w: %w", store.ErrNothingDone, err)
@@ -224,15 +229,20 @@ func (st *step) read(rows pgx.Rows) error {
 // write writes what has changed and commits.
 func (st *step) write(ctx context.Context, conn *pgxpool.Conn, changes []*row) error {
 	b := &pgx.Batch{}
+	large := false
 	for _, r := range changes {
-		if err := st.queue(b, r); err != nil {
-			return err
+		if !st.queue(b, r) {
+			large, st.full[r.row] = true, true
 		}
+	}
+	if large {
+		_, _ = conn.Exec(ctx, "ROLLBACK") // without an answer the connection is closed, which is the same
+		return errTooLarge
 	}
 	st.queueEvents(b)
 	b.Queue("COMMIT")
 	st.sent = time.Now()
-	err := commit(conn.SendBatch(ctx, b), b.Len())
+	err := commit(ctx, conn, b)
 	st.s.at(ctx, "committed")
 	switch {
 	case err == nil:
@@ -243,14 +253,22 @@ func (st *step) write(ctx context.Context, conn *pgxpool.Conn, changes []*row) e
 	return fmt.Errorf("%w: %w", errDoubt, err)
 }
 
-var errRolledBack = errors.New("the server rolled the transaction back")
+var (
+	errRolledBack = errors.New("the server rolled the transaction back")
+	errLocal      = errors.New("the server committed, but was kept from waiting for its standby")
+)
 
-// commit reads the answers to a batch of n statements, of which the last one commits.
-func commit(res pgx.BatchResults, n int) error {
+// commit sends a batch of statements of which the last one commits, and reads the answers.
+func commit(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch) error {
+	n, notes := b.Len(), conn.Conn().PgConn().CustomData()
+	delete(notes, notWaited)
+	res := conn.SendBatch(ctx, b)
 	for i := range n {
 		tag, err := res.Exec()
 		if err == nil && i == n-1 && tag.String() != "COMMIT" {
 			err = errRolledBack
+		} else if err == nil && notes[notWaited] != nil {
+			err = errLocal
 		}
 		if err != nil {
 			_ = res.Close()
@@ -261,8 +279,8 @@ func commit(res pgx.BatchResults, n int) error {
 	return nil
 }
 
-// queue adds the writing of a row.
-func (st *step) queue(b *pgx.Batch, r *row) error {
+// queue adds the writing of a row, and reports whether it is small enough.
+func (st *step) queue(b *pgx.Batch, r *row) bool {
 	var line, notes []byte
 	if r.line != nil {
 		line = r.line.Append(nil)
@@ -275,13 +293,13 @@ func (st *step) queue(b *pgx.Batch, r *row) error {
 	if r.rec.Last != 0 {
 		rec = record.Append(nil, r.rec, record.Whole)
 	}
-	if len(rec) > MostRecord {
-		return errTooLarge
+	if len(rec) > MostRecord && r.taken {
+		return false
 	}
 	r.marks = r.marks.set(st.s.process, st.number, st.now)
 	// Cleaning leaves a row for a while from now: its marks may be looked up, and its tickets count.
 	b.Queue(st.s.sql.update, r.row, r.place, max(at, st.now), held, rec, line, notes, r.marks.bytes())
-	return nil
+	return true
 }
 
 // lookUp finds out whether a transaction was committed whose answer was lost: it waits until the
@@ -317,7 +335,8 @@ const (
 
 // look looks once for the transaction's mark. It inserts the row first, and takes that back: a row
 // that the transaction has inserted is seen by nobody until it ends, but for those who insert it,
-// too, and wait for that.
+// too, and wait for that. If the transaction has ended, a standby for which the server waits may not
+// have it yet: this one commits then, which waits for that.
 func (st *step) look(ctx context.Context, r *row) (done, known bool, err error) {
 	conn, err := st.s.link.acquire(ctx)
 	if err != nil {
@@ -334,11 +353,20 @@ func (st *step) look(ctx context.Context, r *row) (done, known bool, err error) 
 	look.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	look.Queue(st.s.sql.insert, []string{r.row}, [][]byte{text})
 	look.Queue(st.s.sql.marks, r.row).QueryRow(func(row pgx.Row) error { return row.Scan(&b, &clock) })
-	look.Queue("ROLLBACK")
 	if err := conn.SendBatch(ctx, look).Close(); err != nil {
 		return false, false, err
 	}
-	done, known = parseMarks(b).has(st.s.process, st.number)
+	end := &pgx.Batch{}
+	if done, known = parseMarks(b).has(st.s.process, st.number); done {
+		end.Queue("COMMIT")
+		err = commit(ctx, conn, end)
+	} else {
+		end.Queue("ROLLBACK")
+		err = conn.SendBatch(ctx, end).Close()
+	}
+	if err != nil {
+		return false, false, err
+	}
 	// Marks are dropped by the server's clock.
 	return done, done || known && st.s.now(clock)-st.now < markLife, nil
 }
@@ -420,6 +448,11 @@ func (st *step) take(t *store.Take, keys []keyed) store.Verdict {
 	if err != nil {
 		return store.Verdict{Fail: storeError("take", err)}
 	}
+	for _, r := range rows {
+		if st.full[r.row] {
+			return store.Verdict{Fail: nothingDone("take", errTooLarge)}
+		}
+	}
 	st.keepMustPersist(t.Buckets, rows)
 	if t.Ticket != nil {
 		st.s.watchers.await(keys)
@@ -428,6 +461,7 @@ func (st *step) take(t *store.Take, keys []keyed) store.Verdict {
 	if v.Replayed {
 		for _, r := range rows {
 			if slices.Contains(r.rec.Changes.Touched, t.ID) { // its units were newly taken
+				r.taken = true
 				st.mark(r)
 			}
 		}
@@ -440,6 +474,7 @@ func (st *step) take(t *store.Take, keys []keyed) store.Verdict {
 		if t.ID != "" {
 			n = v.Granted(i) // a lease may be granted in part
 		}
+		r.taken = true
 		st.mark(r)
 		if !st.s.keepsHistory(t.Buckets[i].Key) {
 			continue

@@ -47,6 +47,8 @@ func CheckURL(text string) error {
 	return err
 }
 
+const unreadable = "the URL cannot be read: characters such as %, /, ? and # in a password must be written as %25, %2F, %3F and %23"
+
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: pgstore: "+format, append([]any{store.ErrInvalid}, args...)...)
 }
@@ -72,7 +74,10 @@ func parse(text string) (*address, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, invalid("the URL cannot be read: the port must be a number, and characters such as %%, /, ? and # in a password must be written as %%25, %%2F, %%3F and %%23; a socket's folder is host=/FOLDER among the parameters")
+		return nil, invalid("%s", unreadable)
+	}
+	if strings.Contains(u.EscapedPath(), "@") || u.Fragment != "" { // a / or # of a password has ended the host
+		return nil, invalid("%s", unreadable)
 	}
 	q, a := u.Query(), &address{}
 	for name, values := range q {
@@ -87,6 +92,8 @@ func parse(text string) (*address, error) {
 			a.secret = values[0]
 		case name == "password":
 			return nil, invalid("the URL has the password as a parameter: write it before the host, or name a file that has it with password_file")
+		case !settings[name] && strings.Contains(u.RawQuery, "@"): // a ? has
+			return nil, invalid("%s", unreadable)
 		case !settings[name]:
 			return nil, invalid("the URL has a parameter %q that this store does not know", name)
 		}
