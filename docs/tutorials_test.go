@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/drawgate/drawgate/internal/needs"
+	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/internal/redistest"
 )
 
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	built = dir
-	code := m.Run()
+	code := pgtest.Run(m)
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
@@ -56,7 +57,8 @@ func TestMain(m *testing.M) {
 //   - in the language sh, how to install packages, which "make deps" has installed already;
 //   - in the language crontab, a crontab, whose commands are run once, as cron runs them.
 //
-// Times are not compared, and … on the page matches anything. The test uses free ports.
+// Times are not compared, and … on the page matches anything. The test uses free ports. A page that
+// names PostgreSQL's port has a server of its own.
 func TestTutorials(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("tutorials/*.md")
@@ -128,12 +130,13 @@ func TestGatewayTutorialShowsTheExamples(t *testing.T) {
 
 // reader follows a page.
 type reader struct {
-	t      *testing.T
-	dir    string
-	env    []string
-	ports  map[string]string // by those that the pages name
-	shell  *shell            // nil until it is needed
-	server *terminal         // in which drawgate serve, or drawgate gateway, runs
+	t        *testing.T
+	dir      string
+	env      []string
+	ports    map[string]string // by those that the pages name
+	shell    *shell            // nil until it is needed
+	server   *terminal         // in which drawgate serve, or drawgate gateway, runs
+	postgres *pgtest.Server    // nil if the page needs none
 }
 
 func newReader(t *testing.T) *reader {
@@ -174,6 +177,9 @@ func (r *reader) changed(page string) string {
 		"limiter = AsyncLimiter(timeout=1)", // no second is enough on a busy machine
 		`limiter = AsyncLimiter("http://127.0.0.1:` + r.ports["7878"] + `", timeout=60)`,
 	}
+	if strings.Contains(page, postgresPort) {
+		list = append(list, r.startPostgres()...)
+	}
 	for from, to := range r.ports {
 		list = append(list, from, to)
 	}
@@ -181,6 +187,26 @@ func (r *reader) changed(page string) string {
 		list = append(list, "Europe/Berlin", "Asia/Tokyo")
 	}
 	return strings.NewReplacer(list...).Replace(page)
+}
+
+// How pages name the port of PostgreSQL, the user who sets it up, and how it is restarted.
+const (
+	postgresPort    = "5432"
+	postgresAdmin   = "sudo -u postgres psql"
+	postgresRestart = "sudo systemctl restart postgresql"
+)
+
+// startPostgres starts a server as the page's reader has one: everybody but the administrator needs
+// a password. It returns what to replace on the page.
+func (r *reader) startPostgres() (list []string) {
+	r.t.Helper()
+	psql := needs.Program(r.t, "psql")
+	s := pgtest.Start(r.t, "fsync=on", "full_page_writes=on") // else drawgate warns
+	s.Do("COPY (VALUES ('host all postgres all trust'), ('host all all all scram-sha-256')) TO '" +
+		s.Do("SHOW hba_file") + "'; SELECT pg_reload_conf()")
+	r.postgres = s
+	host, port, _ := net.SplitHostPort(s.Addr)
+	return []string{postgresPort, port, postgresAdmin, psql + " -h " + host + " -p " + port + " -U postgres"}
 }
 
 // monthEnds reports whether a month will soon end in that zone.
@@ -319,6 +345,10 @@ func shown(page, line string) bool {
 // run runs a command in the reader's shell.
 func (r *reader) run(s step) {
 	r.t.Helper()
+	if s.command == postgresRestart {
+		r.postgres.Restart()
+		return
+	}
 	if r.shell == nil {
 		r.shell = r.newShell()
 	}

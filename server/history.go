@@ -31,7 +31,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request, who *access) {
 	journal, ok := s.store.(store.Journal)
 	q, p := historyQuery(r.URL.Query(), who)
 	if p == nil && !ok {
-		p = problem(api.CodeNotSupported, "the store keeps no history: only SQLite does")
+		p = problem(api.CodeNotSupported, "the store keeps no history: only SQLite and PostgreSQL do")
 	}
 	if p != nil {
 		writeProblem(w, p)

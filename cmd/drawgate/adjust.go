@@ -25,7 +25,7 @@ The difference to what is used now is counted, or given back, in one step; what 
 given: takes then wait until it has been worked off. What open reservations hold is not given back, and slots of a concurrency limit cannot be adjusted: they
 are counted by who holds them. A limit may be exceeded by what is given back, if it was used after all.
 
-The reason is kept in the history (SQLite), as a label of a charge or of a refund. drawgate status shows what is used. With --server, name the server's
+The reason is kept in the history (SQLite, PostgreSQL), as a label of a charge or of a refund. drawgate status shows what is used. With --server, name the server's
 address for administrators.`,
 		Example: `  drawgate adjust --policy gemini --limit day --used 180 --reason "the console says 180"
   drawgate adjust --policy gpt --key team-a --limit tokens --used 0 --reason "a test that nobody pays for"`,

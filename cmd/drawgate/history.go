@@ -43,7 +43,7 @@ func (a *app) historyCmd() *cobra.Command {
 ended (expire), what was used beyond an estimate (charge), and what was given back without a reservation (refund). UNITS are those that were admitted, used or
 given back. Refusals are not in the history. What drawgate adjust changed is a charge or a refund with the label reason.
 
-Only the SQLite store keeps a history, for 35 days. The labels are those of the take: drawgate run --label, or "labels" of the HTTP API. With --server, name the
+Only SQLite and PostgreSQL keep a history, for 35 days. The labels are those of the take: drawgate run --label, or "labels" of the HTTP API. With --server, name the
 server's address for administrators.
 
 With --json each event is one line. With --csv the first line has the names of the columns.`,
@@ -118,7 +118,7 @@ func (a *app) historyHere(ctx context.Context, f *historyFlags, want *store.Even
 		return nil // there is no database yet, which was printed
 	}
 	if !ok {
-		return usage("this store keeps no history: only SQLite does")
+		return usage("this store keeps no history: only SQLite and PostgreSQL do")
 	}
 	newest := present.Newest{Most: f.last}
 	show := func(e *store.Event) bool {

@@ -25,7 +25,7 @@ func (a *app) pauseCmd() *cobra.Command {
 		Short: "Make a bucket refuse every take for a time",
 		Long: `Make a bucket refuse every take for a time, for all callers and in every process that shares the store: after an upstream's 429, for example. Only
 takes are refused; what is held can still be settled, renewed and given back. The pause ends by itself, and a second pause never shortens it:
-drawgate unpause ends it early. drawgate status shows it, and drawgate history who made it and why (SQLite). With --server, name the server's address
+drawgate unpause ends it early. drawgate status shows it, and drawgate history who made it and why (SQLite, PostgreSQL). With --server, name the server's address
 for administrators.`,
 		Example: `  drawgate pause --policy gpt --key team-a --for 30s --reason "429 of the provider"
   drawgate pause --policy gpt --until 2026-07-01T00:00:00Z --reason maintenance`,

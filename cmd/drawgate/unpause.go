@@ -29,7 +29,7 @@ this gives nothing back. Callers that wait pass within five seconds. To shorten 
 It looks at the bucket first, and ends the pause that it sees. If somebody pauses the bucket anew meanwhile, for example because the provider refused another
 call, that pause is left, and the command ends with code 75. A process that cannot reach the store goes on honouring the pause that it knows.
 
-drawgate history shows who ended it and why (SQLite). With --server, name the server's address for administrators.`,
+drawgate history shows who ended it and why (SQLite, PostgreSQL). With --server, name the server's address for administrators.`,
 		Example: `  drawgate unpause --policy gpt --key team-a --reason "it was meant to be 31 minutes"`,
 		Args:    noArgs,
 		RunE:    action(func(cmd *cobra.Command, _ []string) error { return a.unpause(cmd, &f) }),

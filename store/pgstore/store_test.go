@@ -196,3 +196,12 @@ func BenchmarkStore(b *testing.B) {
 		return s
 	})
 }
+
+// The function of the example makes its calls.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Shared(t).Schema(t)
+	if err := makeCalls(t.Context(), url, 2); err != nil {
+		t.Error(err)
+	}
+}
