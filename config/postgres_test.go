@@ -1,7 +1,9 @@
 package config_test
 
 import (
+	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,6 +144,39 @@ func TestSettingsOnPostgres(t *testing.T) {
 		}
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: got %s, want %q", text, got, want)
+		}
+	}
+}
+
+// Files that a URL names are relative to the configuration's folder, like all others, and are not
+// read before they are used.
+func TestFilesOfPostgresURLs(t *testing.T) {
+	t.Parallel()
+	path := writeFile(t, "store: postgres://u@h/db?sslrootcert=ca.crt&sslmode=verify-full&password_file=s%20b/pw&sslkey=/abs\n"+
+		"policies: {p: {limits: [{name: l, rolling: 1m, amount: 1}]}}\n")
+	dir := filepath.Dir(path)
+	c, err := config.Resolve([]string{"XDG_STATE_HOME=/state"}, config.Flags{Config: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"sslrootcert=" + url.QueryEscape(dir+"/ca.crt"), "password_file=" + url.QueryEscape(dir) + "%2Fs%20b%2Fpw", "sslkey=/abs"} {
+		if !strings.Contains(c.Store, want) {
+			t.Errorf("store %s, want %s in it", c.Store, want)
+		}
+	}
+}
+
+// The password of libpq's other form, and of a parameter that is written wrong, is shown nowhere.
+func TestPasswordsOfOtherForms(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"host=127.0.0.1 user=drawgate password=hunter2", "PGPASSWORD=hunter2", "postgres://u@h/db?pasword=hunter2",
+		"postgres://u@h/db?passwd=hunter2", "user=u password='hunter2'",
+	} {
+		_, problems := config.Parse("f.yaml", []byte("store: \""+text+"\"\n"))
+		_, err := config.Resolve([]string{"XDG_STATE_HOME=/state", "DRAWGATE_STORE=" + text}, config.Flags{})
+		if said := fmt.Sprint(problems, err); len(problems) == 0 || err == nil || strings.Contains(said, "hunter2") {
+			t.Errorf("%s: %s", text, said)
 		}
 	}
 }

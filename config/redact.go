@@ -14,7 +14,7 @@ const redacted = "xxxxx"
 // whose names suggest a secret. It does not parse the URL, because an invalid URL may contain a
 // secret too. So the slashes may be missing, and the last '@' before white space ends the password.
 var secrets = pattern.New(`[A-Za-z][A-Za-z0-9+.-]*:/*(?:[^\s/:@?]*:)?([^\s"'/][^\s"']*)@|` +
-	`(?i)(?:^|[?&\s"'])[^=&\s"'?]*(?:pass?w|pass|secret|token|key|auth|credential)[^=&\s"'?]*=([^&\s"']+)`)
+	`(?i)(?:^|[?&\s"'])[^=&\s"'?]*(?:pass?w|pass|secret|token|key|auth|credential)[^=&\s"'?]*=['"]?([^&\s"']+)`)
 
 // RedactURL returns a store URL in which passwords and other secrets are replaced. The text need
 // not be a valid URL.

@@ -148,7 +148,7 @@ func finding(err error) Finding {
 	}
 	switch c := code(err); c {
 	case "":
-		if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		if away(err) {
 			f.Code, f.Message = CodeUnreachable, strings.Join(strings.Fields(err.Error()), " ")
 			f.Advice = "look whether the server runs, whether its address is right, and which sslmode it accepts"
 		}

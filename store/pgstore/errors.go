@@ -127,7 +127,16 @@ func explain(err error) error {
 	if more := advice[code(err)]; more != "" {
 		return fmt.Errorf("%s: %w", more, err)
 	}
+	if away(err) {
+		return fmt.Errorf("no connection: look whether the server runs, whether its address is right, and which sslmode it accepts: %w", err)
+	}
 	return err
+}
+
+// away reports whether no connection could be made.
+func away(err error) bool {
+	_, ok := errors.AsType[*pgconn.ConnectError](err)
+	return ok && code(err) == ""
 }
 
 // lost reports whether a connection cannot be used any more, for a reason that a new one may not

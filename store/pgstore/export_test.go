@@ -57,3 +57,6 @@ func (s *Store) Queued() int {
 	defer s.mu.Unlock()
 	return len(s.queue)
 }
+
+// Listens reports whether notifications arrive.
+func (s *Store) Listens() bool { return s.watchers.listens.Load() }

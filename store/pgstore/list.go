@@ -82,7 +82,8 @@ func (s *Store) clean() {
 		if s.link.pool.Load() == nil {
 			continue // nothing was done yet
 		}
-		if err := s.pass(s.life); err != nil && s.life.Err() == nil {
+		// That the server is away is told by those who need it.
+		if err := s.pass(s.life); err != nil && s.life.Err() == nil && !away(err) && !lost(err) {
 			s.opts.Logger.Warn("pgstore: unused buckets could not be removed", "error", storeError("clean", err))
 		}
 	}

@@ -47,7 +47,8 @@ func CheckURL(text string) error {
 	return err
 }
 
-const unreadable = "the URL cannot be read: characters such as %, /, ? and # in a password must be written as %25, %2F, %3F and %23"
+const unreadable = "the URL cannot be read: the port must be a number, and characters such as %, /, ? and # in a password must be " +
+	"written as %25, %2F, %3F and %23; a socket's folder is host=/FOLDER among the parameters"
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: pgstore: "+format, append([]any{store.ErrInvalid}, args...)...)

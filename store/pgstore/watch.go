@@ -2,8 +2,11 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +27,7 @@ const (
 	mostPending = 256                   // keys of one notifying statement
 	mostPayload = 7000                  // bytes: the server takes less than 8000
 	listenAgain = time.Second           // after the connection was lost
+	hearAgain   = 10 * time.Minute      // after nothing was heard: somebody has to change a URL
 )
 
 // watchers receive buckets whose units may have come free early.
@@ -33,6 +37,7 @@ type watchers struct {
 	stop    context.CancelFunc        // guarded by mu: of the goroutine that listens; nil: there is none
 	awaited map[string]awaited        // guarded by mu: by the key of the row
 
+	listens atomic.Bool     // notifications arrive
 	pending map[string]bool // guarded by mu: rows of which others have to be told
 	telling bool            // guarded by mu: a goroutine does so
 }
@@ -148,6 +153,11 @@ func (s *Store) tell() {
 // channel is that of this store's tables.
 func (s *Store) channel() string { return s.sql.channel }
 
+// hearsay begins a notification to oneself: no row's key begins so.
+const hearsay = "!"
+
+var errNotHeard = errors.New("a notification to oneself did not arrive")
+
 // listen listens until ctx ends, on a connection of its own.
 func (s *Store) listen(ctx context.Context) {
 	for warned := false; ctx.Err() == nil; {
@@ -157,7 +167,11 @@ func (s *Store) listen(ctx context.Context) {
 			s.opts.Logger.Warn("pgstore: who waits is not told at once when units come free in another process, until the "+
 				"connection that listens is back; behind a pooler, name a server itself with listen=host:port", "error", explain(err))
 		}
-		t := time.NewTimer(listenAgain)
+		wait := listenAgain
+		if errors.Is(err, errNotHeard) {
+			wait = hearAgain
+		}
+		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -175,11 +189,26 @@ func (s *Store) listenOnce(ctx context.Context) error {
 	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{s.channel()}.Sanitize()); err != nil {
 		return err
 	}
-	for {
-		n, err := c.WaitForNotification(ctx)
-		if err != nil {
+	// What a pooler has taken for somebody else's connection does not arrive.
+	own := hearsay + strconv.FormatUint(s.process, 16)
+	if _, err := s.exec(ctx, "SELECT pg_notify($1, $2)", s.channel(), own); err != nil {
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for until := soon; ; {
+		n, err := c.WaitForNotification(until)
+		switch {
+		case err != nil && until == soon && soon.Err() != nil && ctx.Err() == nil:
+			return errNotHeard
+		case err != nil:
 			return err
+		case n.Payload == own:
+			until = ctx
+			s.watchers.listens.Store(true)
+			defer s.watchers.listens.Store(false)
+		default:
+			s.watchers.heard(n.Payload)
 		}
-		s.watchers.heard(n.Payload)
 	}
 }
