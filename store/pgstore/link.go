@@ -79,8 +79,8 @@ func (l *link) open(old *pgxpool.Pool) (*pgxpool.Pool, error) {
 // notWaited is set in the data of a connection whose commit did not wait for a standby to the end.
 const notWaited = "drawgate: not waited"
 
-// notice receives the server's warnings. One that a time-out or somebody keeps from waiting for its
-// standby answers as if the standby had the commit; only this routine's warning tells.
+// notice receives the server's warnings. One that somebody keeps from waiting for its standby
+// answers as if the standby had the commit; only this routine's warning tells.
 func notice(c *pgconn.PgConn, n *pgconn.Notice) {
 	if n.Routine == "SyncRepWaitForLSN" {
 		c.CustomData()[notWaited] = true
