@@ -27,6 +27,7 @@ type statements struct {
 	version, begin, insert, lock, look, update, marks string
 	events, event, read, forget                       string
 	page, candidates, drop, again, ended, turn        string
+	noted, dropNoted                                  string
 	documents, documentsNamed, documentLock           string
 	setDocument, dropDocument, tablesLock             string
 	ping, facts                                       string
@@ -92,7 +93,10 @@ func newStatements(schema, prefix string) (*statements, error) {
 		candidates: names(`WITH page AS (SELECT key, until FROM {bucket} WHERE key > $1 ORDER BY key LIMIT $2)
 			SELECT (SELECT max(key) FROM page), ARRAY(SELECT key FROM page WHERE until < $3)`),
 		drop: names(`DELETE FROM {bucket} WHERE key IN (SELECT key FROM {bucket} WHERE key = ANY($1::text[]) AND until < $2
-			AND NOT held ORDER BY key FOR UPDATE SKIP LOCKED)`),
+			AND NOT held AND notes IS NULL ORDER BY key FOR UPDATE SKIP LOCKED)`),
+		noted: names(`SELECT key, parts, record, notes, clock_timestamp() FROM {bucket} WHERE key = ANY($1::text[]) AND until < $2
+			AND NOT held AND notes IS NOT NULL ORDER BY key FOR UPDATE SKIP LOCKED`),
+		dropNoted: names(`DELETE FROM {bucket} WHERE key = $1`),
 		again: names(`SELECT key, record FROM {bucket} WHERE key = ANY($1::text[]) AND held AND until < $2
 			ORDER BY key FOR UPDATE SKIP LOCKED`),
 		ended: names(`UPDATE {bucket} SET until = $2, held = false WHERE key = $1`),
