@@ -26,6 +26,7 @@ var (
 const (
 	codeUndefinedTable    = "42P01"
 	codeUndefinedColumn   = "42703"
+	codeTableTwice        = "42P07"
 	codeUndefinedSchema   = "3F000"
 	codeNoDatabase        = "3D000"
 	codePrivilege         = "42501"
@@ -57,6 +58,8 @@ const (
 var advice = map[string]string{
 	codeUndefinedTable:  "the store's tables are missing: run drawgate table create, or let the role make them",
 	codeUndefinedColumn: "a table is not the one that this store made: choose another prefix or schema",
+	codeTableTwice:      "some of the store's tables are there, but not that of its settings: choose another prefix or schema, or drop them",
+	codeDivision:        "the row cannot be written where it was read: a trigger or row level security of the table keeps this role from that",
 	codeUndefinedSchema: "the schema is missing: CREATE SCHEMA it, and GRANT USAGE, CREATE ON it to the role",
 	codeNoDatabase:      "the database is missing: create it (createdb), or correct the URL",
 	codePrivilege:       "the role lacks a permission: drawgate table create --print lists what it needs",
@@ -75,7 +78,7 @@ var advice = map[string]string{
 
 // configuration are the codes of failures that somebody must mend.
 var configuration = map[string]bool{
-	codeUndefinedTable: true, codeUndefinedColumn: true, codeUndefinedSchema: true, codeNoDatabase: true,
+	codeUndefinedTable: true, codeUndefinedColumn: true, codeTableTwice: true, codeUndefinedSchema: true, codeNoDatabase: true,
 	codePrivilege: true, codeReadOnly: true, codeDiskFull: true, codeDamaged: true, codeIndexDamaged: true,
 }
 

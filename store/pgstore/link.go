@@ -22,7 +22,7 @@ type link struct {
 	sql      *statements
 	existing bool
 	warned   sync.Once
-	met      atomic.Bool // a connection has met the tables
+	found    atomic.Bool // the tables were there
 
 	mu     sync.Mutex
 	pool   atomic.Pointer[pgxpool.Pool] // replaced while mu is held; nil: none was needed yet
@@ -80,8 +80,8 @@ func (l *link) open(old *pgxpool.Pool) (*pgxpool.Pool, error) {
 // notWaited is set in the data of a connection whose commit did not wait for a standby to the end.
 const notWaited = "drawgate: not waited"
 
-// notice receives the server's warnings. One that a time-out or somebody keeps from waiting for its
-// standby answers as if the standby had the commit; only this routine's warning tells.
+// notice receives the server's warnings. One that somebody keeps from waiting for its standby
+// answers as if the standby had the commit; only this routine's warning tells.
 func notice(c *pgconn.PgConn, n *pgconn.Notice) {
 	if n.Routine == "SyncRepWaitForLSN" {
 		c.CustomData()[notWaited] = true
@@ -146,7 +146,8 @@ func (l *link) check(ctx context.Context, c *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime) // the pool gives it no end
 	defer cancel()
 	err := l.known(ctx, c)
-	if code(err) == codeUndefinedTable && !l.existing {
+	// Tables that are gone are not made again: all limits would be unused, and nobody told.
+	if code(err) == codeUndefinedTable && !l.existing && !l.found.Load() {
 		if err = l.create(ctx, c); err == nil {
 			err = l.known(ctx, c)
 		}
@@ -154,11 +155,11 @@ func (l *link) check(ctx context.Context, c *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
+	l.found.Store(true)
 	// A server that cannot be asked for this works, too.
 	if _, err := c.Exec(ctx, noticeSoon, pgx.QueryExecModeSimpleProtocol); err != nil && c.IsClosed() {
 		return err
 	}
-	l.met.Store(true)
 	l.warned.Do(func() { l.warn(ctx, c) })
 	return nil
 }
@@ -217,11 +218,7 @@ func (l *link) makeTables(ctx context.Context, c *pgx.Conn, all bool) error {
 	if _, err = tx.Exec(ctx, l.sql.create, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	switch err = tx.Commit(ctx); {
-	case err != nil:
-	case l.met.Load():
-		l.log.Error("pgstore: somebody has dropped the tables, and they were made again: what was used is forgotten, and may be admitted once more", "prefix", l.sql.prefix)
-	default:
+	if err = tx.Commit(ctx); err == nil && !all {
 		l.log.Info("pgstore: made the tables", "prefix", l.sql.prefix)
 	}
 	return err
@@ -249,12 +246,13 @@ type Facts struct {
 	Standbys          int    // that are connected
 	Standby           bool   // it is one itself
 	ReadOnly          bool
+	Unlogged          bool // the table of buckets is emptied by a crash
 }
 
 func readFacts(ctx context.Context, c *pgx.Conn, sql *statements) (f Facts, err error) {
 	var fsync, pages, readOnly string
 	err = c.QueryRow(ctx, sql.facts).Scan(&f.Version, &f.SynchronousCommit, &fsync, &pages, &f.SynchronousNames,
-		&f.Standbys, &f.Standby, &readOnly)
+		&f.Standbys, &f.Standby, &readOnly, &f.Unlogged)
 	f.Fsync, f.FullPageWrites, f.ReadOnly = fsync == "on", pages == "on", readOnly == "on"
 	return f, err
 }
@@ -271,6 +269,10 @@ func (f Facts) Warnings() (all []string) {
 	}
 	if !f.FullPageWrites {
 		add("full_page_writes is off: a loss of power may damage the database")
+	}
+	if f.Unlogged {
+		add("the table of buckets is unlogged: a crash empties it, and all limits are unused then: set it to logged " +
+			"(ALTER TABLE ... SET LOGGED)")
 	}
 	if f.Standbys > 0 && (f.SynchronousNames == "" || f.SynchronousCommit == "local") {
 		add("standbys copy the server with a delay: one that takes its place has forgotten what was answered in that time, " +

@@ -158,6 +158,9 @@ func (s *Store) sweep(ctx context.Context, after string, before int64) (last str
 	}
 	if len(over) > 0 {
 		if err = s.endHolds(ctx, over, before); err == nil {
+			err = s.dropNoted(ctx, over, before)
+		}
+		if err == nil {
 			_, err = s.exec(ctx, s.sql.drop, over, before)
 		}
 	}
@@ -206,5 +209,47 @@ func (s *Store) endHolds(ctx context.Context, keys []string, before int64) error
 	if b.Len() == 0 {
 		return nil
 	}
+	return errors.Join(tx.SendBatch(ctx, b).Close(), tx.Commit(ctx))
+}
+
+// dropNoted removes unused rows with reservations of which the history does not say yet that their
+// holds have ended.
+func (s *Store) dropNoted(ctx context.Context, keys []string, before int64) error {
+	conn, err := s.link.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
+	rows, err := tx.Query(ctx, s.sql.noted, keys, before)
+	if err != nil {
+		return err
+	}
+	st, b := &step{s: s}, &pgx.Batch{}
+	for rows.Next() {
+		var k string
+		var parts, rec, notes []byte
+		var clock time.Time
+		if err := rows.Scan(&k, &parts, &rec, &notes, &clock); err != nil {
+			rows.Close()
+			return err
+		}
+		key, err := storekey.Parse("", k, string(parts))
+		r := &row{keyed: keyed{key: key, row: k}}
+		if r.fill(rec, nil, notes, nil); err == nil && r.err == nil {
+			r.rec.Advance(nil, before)
+			st.mark(r)
+			b.Queue(s.sql.dropNoted, k)
+		}
+		st.now = max(st.now, s.now(clock))
+	}
+	if err := rows.Err(); err != nil || b.Len() == 0 {
+		return err
+	}
+	st.queueEvents(b)
 	return errors.Join(tx.SendBatch(ctx, b).Close(), tx.Commit(ctx))
 }

@@ -27,6 +27,7 @@ type statements struct {
 	version, begin, insert, lock, look, update, marks string
 	events, event, read, forget                       string
 	page, candidates, drop, again, ended, turn        string
+	noted, dropNoted                                  string
 	documents, documentsNamed, documentLock           string
 	setDocument, dropDocument, tablesLock             string
 	ping, facts                                       string
@@ -92,7 +93,10 @@ func newStatements(schema, prefix string) (*statements, error) {
 		candidates: names(`WITH page AS (SELECT key, until FROM {bucket} WHERE key > $1 ORDER BY key LIMIT $2)
 			SELECT (SELECT max(key) FROM page), ARRAY(SELECT key FROM page WHERE until < $3)`),
 		drop: names(`DELETE FROM {bucket} WHERE key IN (SELECT key FROM {bucket} WHERE key = ANY($1::text[]) AND until < $2
-			AND NOT held ORDER BY key FOR UPDATE SKIP LOCKED)`),
+			AND NOT held AND notes IS NULL ORDER BY key FOR UPDATE SKIP LOCKED)`),
+		noted: names(`SELECT key, parts, record, notes, clock_timestamp() FROM {bucket} WHERE key = ANY($1::text[]) AND until < $2
+			AND NOT held AND notes IS NOT NULL ORDER BY key FOR UPDATE SKIP LOCKED`),
+		dropNoted: names(`DELETE FROM {bucket} WHERE key = $1`),
 		again: names(`SELECT key, record FROM {bucket} WHERE key = ANY($1::text[]) AND held AND until < $2
 			ORDER BY key FOR UPDATE SKIP LOCKED`),
 		ended: names(`UPDATE {bucket} SET until = $2, held = false WHERE key = $1`),
@@ -112,7 +116,8 @@ func newStatements(schema, prefix string) (*statements, error) {
 		facts: `SELECT current_setting('server_version_num')::int, current_setting('synchronous_commit'),
 			current_setting('fsync'), current_setting('full_page_writes'),
 			current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication),
-			pg_is_in_recovery(), current_setting('transaction_read_only')`,
+			pg_is_in_recovery(), current_setting('transaction_read_only'), EXISTS (SELECT FROM pg_catalog.pg_class
+				WHERE oid = to_regclass(` + literal(table("bucket")) + `) AND relpersistence = 'u')`,
 	}, nil
 }
 

@@ -93,7 +93,7 @@ func (s *Store) attempts(ctx context.Context, batch []*call) (answered bool, err
 
 var (
 	errNobody = errors.New("nobody is waiting any more")
-	errRows   = fmt.Errorf("%w: rows were removed meanwhile", store.ErrNothingDone)
+	errRows   = fmt.Errorf("%w: rows were removed meanwhile, or row level security hides them from this role", store.ErrNothingDone)
 	errDoubt  = errors.New("the answer to a commit was lost")
 )
 

@@ -49,3 +49,44 @@ func TestNewerTables(t *testing.T) {
 		t.Errorf("%d units are used, want 3", got)
 	}
 }
+
+// TestTablesAreDropped: a process that has used tables does not make them again when they are gone,
+// as if nothing had been used.
+func TestTablesAreDropped(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	url := server.Schema(t)
+	s, plan := open(t, url, nil), hourly(t, many)
+	mustTake(t, s, takeOf(plan, "k"))
+	schema := schemaOf(t, url)
+	server.Do("DROP SCHEMA " + schema + " CASCADE")
+	server.Do("CREATE SCHEMA " + schema)
+	for range 3 { // the first one may have an old connection
+		_, err := takeOne(t, s, takeOf(plan, "k"))
+		fails(t, err, store.FaultConfiguration)
+	}
+	server.Do("CREATE TABLE " + schema + ".drawgate_bucket (key text)")
+	_, err := takeOne(t, open(t, url, nil), takeOf(plan, "k"))
+	fails(t, err, store.FaultConfiguration)
+	server.Do("DROP TABLE " + schema + ".drawgate_bucket")
+	if _, err := pgstore.CreateTables(t.Context(), url, ""); err != nil {
+		t.Fatal(err)
+	}
+	mustTake(t, s, takeOf(plan, "k"))
+}
+
+// TestUnloggedTable: a crash empties it, which is warned of.
+func TestUnloggedTable(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	url := server.Schema(t)
+	s := open(t, url, nil)
+	mustTake(t, s, takeOf(hourly(t, many), "k"))
+	for setting, want := range map[string]bool{"UNLOGGED": true, "LOGGED": false} {
+		server.Do("ALTER TABLE " + schemaOf(t, url) + ".drawgate_bucket SET " + setting)
+		f, err := s.Facts(t.Context())
+		if warns := strings.Contains(strings.Join(f.Warnings(), "\n"), "unlogged"); err != nil || warns != want {
+			t.Errorf("%s: warned %t, %v", setting, warns, err)
+		}
+	}
+}

@@ -199,14 +199,19 @@ func (a *address) listener(ctx context.Context) (*pgx.Conn, error) {
 	c := a.pool.ConnConfig.Copy()
 	host, port, _ := net.SplitHostPort(a.listen) // was checked
 	n, _ := strconv.ParseUint(port, 10, 16)
-	c.Host, c.Port = host, uint16(n)
-	if c.TLSConfig != nil && c.TLSConfig.ServerName != "" {
-		c.TLSConfig.ServerName = host
+	ways := []*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port, TLSConfig: c.TLSConfig}}
+	for _, f := range c.Fallbacks { // with sslmode=prefer, there are two for each host
+		if f.Host == c.Host && f.Port == c.Port {
+			ways = append(ways, f)
+		}
 	}
-	plain := c.TLSConfig != nil && slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.TLSConfig == nil })
-	if c.Fallbacks = nil; plain { // as sslmode=prefer says
-		c.Fallbacks = []*pgconn.FallbackConfig{{Host: host, Port: uint16(n)}}
+	for _, w := range ways {
+		w.Host, w.Port = host, uint16(n)
+		if w.TLSConfig != nil && w.TLSConfig.ServerName != "" {
+			w.TLSConfig.ServerName = host
+		}
 	}
+	c.Host, c.Port, c.TLSConfig, c.Fallbacks = host, uint16(n), ways[0].TLSConfig, ways[1:]
 	if err := a.readPassword(c); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/store/pgstore"
 )
 
@@ -27,6 +28,25 @@ func TestPasswordsThatAreNotEscaped(t *testing.T) {
 	} {
 		if err := pgstore.CheckURL(url); err != nil {
 			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// TestListenWithoutTLS: a server that listens without TLS is used for
+// notifications, too.
+func TestListenWithoutTLS(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	u := "postgres://postgres@" + server.Addr + "/postgres?listen=" + server.Addr
+	for _, mode := range []string{"", "&sslmode=prefer", "&sslmode=allow", "&sslmode=disable"} {
+		list, err := pgstore.CheckTables(t.Context(), u+mode, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			if f.Code == pgstore.CodeListen {
+				t.Errorf("%q: %+v", mode, f)
+			}
 		}
 	}
 }
