@@ -39,7 +39,13 @@ func (s *Store) transact(batch []*call) {
 	ctx, cancel := context.WithTimeout(s.life, stepTime)
 	defer cancel()
 	answered, err := s.attempts(ctx, batch)
-	if !answered {
+	switch {
+	case answered:
+	case len(batch) > 1 && ofData(err): // of one call, which is not to fail the others
+		for i := range batch {
+			s.transact(batch[i : i+1])
+		}
+	default:
 		for _, c := range batch {
 			c.err = err
 			c.done <- struct{}{}
