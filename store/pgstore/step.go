@@ -299,7 +299,7 @@ func (st *step) queue(b *pgx.Batch, r *row) bool {
 	if r.rec.Last != 0 {
 		rec = record.Append(nil, r.rec, record.Whole)
 	}
-	if len(rec) > MostRecord && r.taken {
+	if max(len(rec), len(notes)) > MostRecord && r.taken {
 		return false
 	}
 	r.marks = r.marks.set(st.s.process, st.number, st.now)
