@@ -48,7 +48,11 @@ const (
 	codeDivision          = "22012" // see statements.update
 	codeDamaged           = "XX001"
 	codeIndexDamaged      = "XX002"
+	codeCharacter         = "22021"
+	codeUntranslatable    = "22P05"
 	classConnection       = "08"
+	classData             = "22"
+	classLimit            = "54"
 	classAuthorization    = "28"
 	classOperator         = "57"
 	classResources        = "53"
@@ -72,6 +76,8 @@ var advice = map[string]string{
 	codeStarting:        "the server is starting, recovering or shutting down",
 	"28P01":             "the server refuses the password, or none is given: correct the URL, password_file, PGPASSWORD or ~/.pgpass",
 	"28000":             "the server refuses this role: create it (CREATE ROLE ... LOGIN), or let pg_hba.conf admit it",
+	codeCharacter:       "the database's encoding does not have every character: use one that was created with ENCODING 'UTF8'",
+	codeUntranslatable:  "the database's encoding does not have every character: use one that was created with ENCODING 'UTF8'",
 	codeDamaged:         "the server found a damaged page: restore it from a backup",
 	codeIndexDamaged:    "the server found a damaged index: REINDEX it",
 }
@@ -90,11 +96,18 @@ func code(err error) string {
 	return ""
 }
 
+// ofData reports whether a server refused something that one call wrote.
+func ofData(err error) bool {
+	c := code(err)
+	return (strings.HasPrefix(c, classData) || strings.HasPrefix(c, classLimit)) && c != codeDivision
+}
+
 // faultOf returns what kind of failure an error is.
 func faultOf(err error) store.Fault {
 	c := code(err)
 	switch {
-	case errors.Is(err, record.ErrDamaged), errors.Is(err, record.ErrVersion), errors.Is(err, errTooLarge):
+	case errors.Is(err, record.ErrDamaged), errors.Is(err, record.ErrVersion), errors.Is(err, errTooLarge),
+		ofData(err):
 		return store.FaultBucket
 	case errors.Is(err, ErrTables), errors.Is(err, store.ErrInvalid), configuration[c],
 		strings.HasPrefix(c, classAuthorization):

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/pgstore"
 )
@@ -95,4 +96,25 @@ func TestFullBucket(t *testing.T) {
 	if err := errors.Join(s.Settle(t.Context(), []store.Settlement{pause}, o[:]), o[0].Err); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLargeLabels: reservations with large labels fill a bucket, too.
+func TestLargeLabels(t *testing.T) {
+	t.Parallel()
+	s, plan := open(t, pgtest.Shared(t).Schema(t), nil), hourly(t, many)
+	take := takeOf(plan, "k")
+	take.Hold, take.Grant = time.Hour, 1
+	take.Labels = []store.Label{{Name: "l", Value: strings.Repeat("x", pgstore.MostRecord/3)}}
+	for _, take.ID = range []string{"a", "b"} {
+		mustTake(t, s, take)
+	}
+	take.ID = "c"
+	_, err := takeOne(t, s, take)
+	fails(t, err, store.FaultBucket)
+	var o [1]store.Outcome
+	end := store.Settlement{Op: store.OpSettle, ID: "a", Grant: 1, Buckets: take.Buckets}
+	if err := errors.Join(s.Settle(t.Context(), []store.Settlement{end}, o[:]), o[0].Err); err != nil || o[0].Gone {
+		t.Errorf("gone %t, %v", o[0].Gone, err)
+	}
+	mustTake(t, s, take)
 }

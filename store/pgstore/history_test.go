@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -54,6 +55,31 @@ func TestLongHistory(t *testing.T) {
 			} else if n == 0 && (found[0].Key != key || len(found[0].Labels) != len(take.Labels)) {
 				t.Errorf("%s: the event is of another key, or has other labels", what)
 			}
+		}
+	}
+}
+
+// TestDatabaseOfAnotherEncoding: a text that it does not have fails the take, and none of those of
+// the same transaction.
+func TestDatabaseOfAnotherEncoding(t *testing.T) {
+	t.Parallel()
+	server, hold := pgtest.Shared(t), make(chan bool)
+	server.Do("CREATE DATABASE euc ENCODING 'EUC_JP' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	s, plan := oneLaneAt(t, strings.Replace(server.URL(), "/postgres?", "/euc?", 1), hold), hourly(t, many)
+	take := func(name string) func() error {
+		return func() error {
+			_, err := takeOne(t, s, takeOf(plan, name))
+			return err
+		}
+	}
+	errs := together(t, s, hold, []func() error{take("a"), take("日"), take("b")})
+	if err := errors.Join(errs[0], errs[2]); err != nil {
+		t.Error(err)
+	}
+	fails(t, errs[1], store.FaultBucket)
+	for name, want := range map[string]int64{"a": 1, "b": 1, "日": 0} {
+		if got := used(t, s, plan, name); got != want {
+			t.Errorf("%s: %d units are used, want %d", name, got, want)
 		}
 	}
 }

@@ -13,6 +13,11 @@ import (
 // waits until it is told to go on.
 func oneLane(t *testing.T, hold chan bool) *pgstore.Store {
 	t.Helper()
+	return oneLaneAt(t, pgtest.Shared(t).Schema(t), hold)
+}
+
+func oneLaneAt(t *testing.T, url string, hold chan bool) *pgstore.Store {
+	t.Helper()
 	o := &pgstore.Options{}
 	o.Between(func(_ context.Context, step string) {
 		if step != "locked" {
@@ -24,7 +29,7 @@ func oneLane(t *testing.T, hold chan bool) *pgstore.Store {
 		default:
 		}
 	})
-	return open(t, pgtest.Shared(t).Schema(t)+"&pool_max_conns=2", o)
+	return open(t, url+"&pool_max_conns=2", o)
 }
 
 // together has calls carried out in one transaction, in this order, and returns their errors.

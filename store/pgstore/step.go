@@ -39,7 +39,13 @@ func (s *Store) transact(batch []*call) {
 	ctx, cancel := context.WithTimeout(s.life, stepTime)
 	defer cancel()
 	answered, err := s.attempts(ctx, batch)
-	if !answered {
+	switch {
+	case answered:
+	case len(batch) > 1 && ofData(err): // of one call, which is not to fail the others
+		for i := range batch {
+			s.transact(batch[i : i+1])
+		}
+	default:
 		for _, c := range batch {
 			c.err = err
 			c.done <- struct{}{}
@@ -293,7 +299,7 @@ func (st *step) queue(b *pgx.Batch, r *row) bool {
 	if r.rec.Last != 0 {
 		rec = record.Append(nil, r.rec, record.Whole)
 	}
-	if len(rec) > MostRecord && r.taken {
+	if max(len(rec), len(notes)) > MostRecord && r.taken {
 		return false
 	}
 	r.marks = r.marks.set(st.s.process, st.number, st.now)
