@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 func noise(n int) string {
 	var b strings.Builder
 	for range n {
-		b.WriteRune(rune(0x4e00 + rand.IntN(0x5000))) //nolint:gosec // no secret
+		b.WriteRune(rune(0x4e00 + rand.IntN(0x5000)))
 	}
 	return b.String()
 }
@@ -43,7 +44,7 @@ func TestLongHistory(t *testing.T) {
 		for n, want := range []store.EventQuery{
 			{Policy: key.Policy, Tenant: &key.Tenant, Key: &key.Name, Labels: take.Labels},
 			{Key: &other},
-			{Labels: append(take.Labels[:len(take.Labels):len(take.Labels)], store.Label{Name: "long", Value: other})},
+			{Labels: append(slices.Clip(take.Labels), store.Label{Name: "long", Value: other})},
 		} {
 			var found []store.Event
 			err := s.Read(t.Context(), want, func(e store.Event) bool {

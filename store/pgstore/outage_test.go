@@ -112,7 +112,7 @@ policies:
 	if last.Labels["type"] != "summary" || last.ID != "5" {
 		t.Errorf("history %+v", last)
 	}
-	var any map[string]any
-	do("POST", "/v1/reset", `{"policy": "tasks"}`, &any)
+	var done map[string]any
+	do("POST", "/v1/reset", `{"policy": "tasks"}`, &done)
 	settled(task("7", true, false), "")
 }

@@ -19,7 +19,7 @@ func TestServerThatFallsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()             //nolint:errcheck // the test is over
+	defer l.Close()
 	var all, alive atomic.Int64 // connections
 	go func() {
 		for {
@@ -31,7 +31,7 @@ func TestServerThatFallsSilent(t *testing.T) {
 			alive.Add(1)
 			go func() {
 				defer alive.Add(-1)
-				defer c.Close() //nolint:errcheck // nothing was written
+				defer c.Close()
 				// The role is accepted, and the server ready.
 				_, _ = io.WriteString(c, "R\x00\x00\x00\x08\x00\x00\x00\x00Z\x00\x00\x00\x05I")
 				_, _ = io.Copy(io.Discard, c)

@@ -49,12 +49,16 @@ func TestSilentSynchronousStandby(t *testing.T) {
 	hasty := open(t, named(t, url, "hasty"), nil)
 	ctx, cancel = context.WithTimeout(t.Context(), longer/4)
 	defer cancel()
-	go func() {
+	var canceler sync.WaitGroup
+	canceler.Go(func() {
 		for ; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-			primary.Do("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'hasty' AND wait_event = 'SyncRep'")
+			primary.Do("SELECT pg_cancel_backend(pid) FROM pg_stat_activity " + //nolint:contextcheck // it is to be done to the end
+				"WHERE application_name = 'hasty' AND wait_event = 'SyncRep'")
 		}
-	}()
+	})
 	err = hasty.Take(ctx, []store.Take{takeOf(plan, "hasty")}, v[:])
+	cancel()
+	canceler.Wait()
 	if err == nil || errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("not waited for: allowed %t, %v: want an error that does not say that nothing was done", v[0].Allowed, err)
 	}
