@@ -109,7 +109,7 @@ func faultOf(err error) store.Fault {
 	case errors.Is(err, record.ErrDamaged), errors.Is(err, record.ErrVersion), errors.Is(err, errTooLarge),
 		ofData(err):
 		return store.FaultBucket
-	case errors.Is(err, ErrTables), errors.Is(err, store.ErrInvalid), configuration[c],
+	case errors.Is(err, ErrTables), errors.Is(err, errPassword), errors.Is(err, store.ErrInvalid), configuration[c],
 		strings.HasPrefix(c, classAuthorization):
 		return store.FaultConfiguration
 	}
@@ -176,7 +176,7 @@ func lost(err error) bool {
 // ours reports whether an error arose in this process, by what a server answered.
 func ours(err error) bool {
 	return errors.Is(err, ErrTables) || errors.Is(err, record.ErrDamaged) || errors.Is(err, record.ErrVersion) ||
-		errors.Is(err, errTooLarge) || errors.Is(err, store.ErrInvalid)
+		errors.Is(err, errTooLarge) || errors.Is(err, errPassword) || errors.Is(err, store.ErrInvalid)
 }
 
 // refused reports whether a server answered a transaction with an error, and goes on: then nothing

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -166,6 +167,8 @@ func AbsoluteFiles(text string, f func(path string) (string, error)) (changed st
 	return base + "?" + strings.Join(parts, "&"), did, nil
 }
 
+var errPassword = errors.New("the password cannot be read")
+
 // readPassword reads the password, if a file has it: before each connection, because it may change.
 func (a *address) readPassword(c *pgx.ConnConfig) error {
 	if a.secret == "" {
@@ -173,10 +176,10 @@ func (a *address) readPassword(c *pgx.ConnConfig) error {
 	}
 	text, err := os.ReadFile(a.secret)
 	if err != nil {
-		return invalid("the password cannot be read on this machine: %w", err)
+		return fmt.Errorf("%w on this machine: %w", errPassword, err)
 	}
 	if c.Password = strings.TrimSpace(string(text)); c.Password == "" {
-		return invalid("the file with the password is empty: %s", a.secret)
+		return fmt.Errorf("%w: the file is empty: %s", errPassword, a.secret)
 	}
 	return nil
 }
