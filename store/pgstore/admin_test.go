@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/pgstore"
@@ -31,6 +32,7 @@ func as(t *testing.T, text, role string) string {
 // TestStoreWithGrantedRole runs the contract as a role that has only what GrantsSQL says, in tables
 // that another one made by what TablesSQL says.
 func TestStoreWithGrantedRole(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	server := pgtest.Start(t)
 	server.Do(`CREATE ROLE "the app" LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC; REVOKE CREATE, TEMPORARY ON DATABASE postgres FROM PUBLIC`)
@@ -56,6 +58,7 @@ func TestStoreWithGrantedRole(t *testing.T) {
 
 // TestCleaningNeedsNoMoreThanGranted: what nobody calls needs permissions too.
 func TestCleaningNeedsNoMoreThanGranted(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	server := pgtest.Start(t)
 	server.Do("CREATE ROLE app LOGIN")
@@ -106,6 +109,7 @@ func warned(list []pgstore.Finding) (codes []string) {
 
 // TestFindings: each thing that is wrong is found, and said together with what to do.
 func TestFindings(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	server := pgtest.Start(t, "fsync=on", "full_page_writes=on")
 	server.Do("CREATE ROLE app LOGIN")
@@ -220,6 +224,7 @@ func TestFindings(t *testing.T) {
 // TestStandbysAreWarnedOf: commits do not wait for those that follow, so one that takes the place of
 // the server may have forgotten answers.
 func TestStandbysAreWarnedOf(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	server := pgtest.Start(t, "fsync=on", "full_page_writes=on")
 	standby := server.Standby(t)

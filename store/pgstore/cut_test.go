@@ -154,6 +154,7 @@ func throughCutter(t *testing.T, server *pgtest.Server) (direct, through string,
 //
 // req: A10, C12, E1
 func TestLostAnswers(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	direct, through, c := throughCutter(t, pgtest.Shared(t))
 	var cutting, armed atomic.Bool

@@ -23,6 +23,7 @@ import (
 //
 // req: D2, D10, E7
 func TestFullDisk(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	prlimit := needs.Program(t, "prlimit")
 	server := pgtest.Start(t)

@@ -282,6 +282,7 @@ func TestRowLockedBySomebodyElse(t *testing.T) {
 //
 // req: E1, E7
 func TestStricterIsolation(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	url := pgtest.Shared(t).Schema(t)
 	strict := url + "&options=-c%20default_transaction_isolation%3Dserializable"

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/store"
@@ -24,6 +25,7 @@ func pooled(t *testing.T) (direct, pooler string) {
 // TestTablesThroughAPooler makes and checks tables several times over: a pooler that keeps no
 // prepared statements is no reason to drop them.
 func TestTablesThroughAPooler(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	_, pooler := pooled(t)
 	for i := range 4 {
@@ -66,6 +68,7 @@ func TestListenPastAPooler(t *testing.T) {
 
 // TestTablesThatAreThereInPart makes what is missing.
 func TestTablesThatAreThereInPart(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	server := pgtest.Start(t)
 	url := server.Schema(t)

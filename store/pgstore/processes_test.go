@@ -209,6 +209,7 @@ func (w *taker) run(t *testing.T, processes int) (all []done) {
 //
 // req: C1, C12, E1
 func TestProcessesShareLimits(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	for i := range shortShapes {
 		s := &shortShapes[i]
@@ -290,6 +291,7 @@ func (s *shape) isUsed(t *testing.T, of store.Store, all []attempt) {
 //
 // req: C1, C12, E1, E10
 func TestNeverOver(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	if !needs.Long() {
 		t.Parallel()
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store/pgstore"
@@ -16,6 +17,7 @@ import (
 //
 // req: A10, E1, E7
 func TestPromotedStandby(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	primary := pgtest.Start(t)
 	url := primary.Schema(t)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
@@ -19,6 +20,7 @@ import (
 //
 // req: A10, E1
 func TestSilentSynchronousStandby(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	primary := pgtest.Start(t)
 	url, plan := primary.Schema(t), hourly(t, many)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/pgstore"
@@ -16,6 +17,7 @@ import (
 //
 // req: D2
 func TestNewerTables(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	server := pgtest.Shared(t)
 	url := named(t, server.Schema(t), "newer_tables")
