@@ -6,7 +6,14 @@ replace github.com/drawgate/drawgate => ../..
 
 require github.com/drawgate/drawgate v0.0.0-00010101000000-000000000000
 
-require golang.org/x/sync v0.23.0 // indirect
+require (
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	golang.org/x/sync v0.23.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+)
 
 require (
 	github.com/aws/aws-lambda-go v1.55.1
