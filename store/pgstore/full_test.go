@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/pgtest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/pgstore"
@@ -16,6 +17,7 @@ import (
 // Takes of it fail from then on; what gives units back is carried out, and so is what others want of
 // other buckets, also in the same transaction.
 func TestFullBucket(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	hold := make(chan bool)
 	s, plan := oneLane(t, hold), hourly(t, many)

@@ -184,6 +184,7 @@ func TestFourConnections(t *testing.T) {
 //
 // req: E1, E10
 func TestHotRowStaysSmall(t *testing.T) { //nolint:tparallel // it closes the store
+	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
 	server := pgtest.Start(t) // a transaction of another test would keep old versions of the row
 	url := server.Schema(t)
