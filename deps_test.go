@@ -48,6 +48,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/owned":      {own: []string{"", "store"}},
 	"internal/regular":    {},
 	"internal/storekey":   {own: []string{"store"}},
+	"internal/journal":    {own: []string{"store", "internal/record"}},
 	"internal/awsbody":    {others: []string{"github.com/aws/smithy-go"}},
 	"internal/awstest":    {own: []string{"internal/needs", "internal/redistest"}},
 	"internal/lambdaext":  {},
@@ -58,11 +59,13 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/pgtest": {
 		own: []string{"internal/needs", "internal/redistest"}, others: []string{"github.com/jackc/pgx"},
 	},
-	"store":             {own: []string{"internal/calendar", "internal/record"}},
-	"store/storetest":   {own: []string{"", "internal/calendar"}},
-	"store/lease":       {own: []string{"store"}},
-	"store/memstore":    {own: []string{"store", "internal/cells", "internal/record"}},
-	"store/sqlitestore": {own: []string{"store", "internal/record"}, others: []string{"modernc.org/sqlite"}},
+	"store":           {own: []string{"internal/calendar", "internal/record"}},
+	"store/storetest": {own: []string{"", "internal/calendar"}},
+	"store/lease":     {own: []string{"store"}},
+	"store/memstore":  {own: []string{"store", "internal/cells", "internal/record"}},
+	"store/sqlitestore": {
+		own: []string{"store", "internal/journal", "internal/record"}, others: []string{"modernc.org/sqlite"},
+	},
 	"store/redisstore": {
 		own:    []string{"store", "internal/record", "internal/storekey"},
 		others: []string{"github.com/redis/rueidis"},
@@ -72,7 +75,7 @@ var rules = map[string]struct{ own, others []string }{
 		others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
 	},
 	"store/pgstore": {
-		own:    []string{"store", "internal/record", "internal/storekey"},
+		own:    []string{"store", "internal/journal", "internal/record", "internal/storekey"},
 		others: []string{"github.com/jackc/pgx"},
 	},
 	"llm":          {own: []string{""}},

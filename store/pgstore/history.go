@@ -4,30 +4,16 @@ import (
 	"context"
 	"encoding/hex"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/drawgate/drawgate/internal/journal"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store"
 )
-
-// The operations of the history. The numbers are stored and never change.
-const (
-	opTake int16 = iota
-	opSettle
-	opCancel
-	opCharge
-	opExpire
-	opRefund
-	opPause
-	opUnpause
-)
-
-var opNames = [...]string{"take", "settle", "cancel", "charge", "expire", "refund", "pause", "unpause"}
 
 // event is a row of the history.
 type event struct {
@@ -139,82 +125,19 @@ func shortened(texts []string) []string {
 // labelOf is the inverse of labelTexts for one label.
 func labelOf(s string) (l store.Label) {
 	s = untext(s)
+	var name strings.Builder
 	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] == '\\' && i+1 < len(s):
-			i++
-		case s[i] == '=':
+		if s[i] == '=' {
 			l.Value = s[i+1:]
-			return l
+			break
 		}
-		l.Name += s[i : i+1]
+		if s[i] == '\\' && i+1 < len(s) {
+			i++
+		}
+		name.WriteByte(s[i])
 	}
+	l.Name = name.String()
 	return l
-}
-
-// formatUnits writes amounts as "requests=1 tokens=250": one amount per unit, the largest if
-// several limits have that unit.
-func formatUnits(limits []store.Limit, n store.Amounts, skip store.Kind) string {
-	var buf []byte
-	for i := range limits {
-		unit, most, first := unitOf(&limits[i]), int64(0), true
-		for j := range limits {
-			if unitOf(&limits[j]) != unit || limits[j].Kind == skip {
-				continue
-			}
-			first = first && j >= i
-			most = max(most, n[j])
-		}
-		if !first || most == 0 {
-			continue
-		}
-		if len(buf) > 0 {
-			buf = append(buf, ' ')
-		}
-		buf = append(append(buf, unit...), '=')
-		buf = strconv.AppendInt(buf, most, 10)
-	}
-	return string(buf)
-}
-
-func unitOf(l *store.Limit) string {
-	if l.Unit == "" {
-		return store.UnitRequests
-	}
-	return l.Unit
-}
-
-func parseUnits(text string) (units []store.Cost) {
-	for f := range strings.FieldsSeq(text) {
-		unit, n, _ := strings.Cut(f, "=")
-		v, _ := strconv.ParseInt(n, 10, 64)
-		units = append(units, store.Cost{Unit: unit, N: v})
-	}
-	return units
-}
-
-// settledUnits returns what a settlement used of an open reservation.
-func settledUnits(bc *store.BucketCost, open *record.Open) string {
-	var n store.Amounts
-	specs := store.Internal.Specs(bc.Plan, false)
-	for i := range open.Parts {
-		p := &open.Parts[i]
-		for j := range specs {
-			if specs[j].ID != p.Limit {
-				continue
-			}
-			if n[j] = bc.N[j]; n[j] == store.KeepEstimate {
-				n[j] = p.N
-			}
-		}
-	}
-	for j := range specs { // what nothing was reserved of
-		held := slices.ContainsFunc(open.Parts, func(p record.Part) bool { return p.Limit == specs[j].ID })
-		if !held && specs[j].Kind != record.Concurrency {
-			n[j] = max(0, bc.N[j])
-		}
-	}
-	return formatUnits(bc.Plan.Policy().Limits, n, 0)
 }
 
 // noteSettled records in the history what a settlement did to one bucket.
@@ -226,11 +149,11 @@ func (st *step) noteSettled(s *store.Settlement, bc *store.BucketCost, r *row, o
 	e := event{key: r.key, id: s.ID, labels: r.notes[s.ID].labels}
 	switch s.Op {
 	case store.OpSettle:
-		e.op, e.units = opSettle, settledUnits(bc, open)
+		e.op, e.units = journal.Settle, journal.Settled(bc, open)
 	case store.OpCancel:
-		e.op = opCancel
+		e.op = journal.Cancel
 	case store.OpCharge: // of which concurrency limits take no notice
-		e.op, e.units, e.id = opCharge, formatUnits(bc.Plan.Policy().Limits, bc.N, store.Concurrency), ""
+		e.op, e.units, e.id = journal.Charge, journal.Charged(bc), ""
 		e.labels = s.Labels
 	default:
 		return
@@ -244,20 +167,14 @@ func (st *step) noteSettled(s *store.Settlement, bc *store.BucketCost, r *row, o
 // notePause records in the history that a bucket's pause began or ended, if it did. before is its
 // pause until then.
 func (st *step) notePause(s *store.Settlement, r *row, before *record.Pause) {
-	e, p := event{op: opPause, key: r.key}, r.rec.Pause
+	e, p := event{op: journal.Pause, key: r.key}, r.rec.Pause
 	switch p {
 	case before:
 		return
 	case nil:
-		e.op, p = opUnpause, before
+		e.op, p = journal.Unpause, before
 	}
-	e.labels = append(slices.Clone(s.Labels), store.Label{
-		Name:  "until",
-		Value: time.UnixMicro(p.Until).UTC().Format(time.RFC3339Nano),
-	})
-	if s.Reason != "" {
-		e.labels = append(e.labels, store.Label{Name: "reason", Value: s.Reason})
-	}
+	e.labels = journal.PauseLabels(s, p)
 	st.mark(r)
 	st.note(e)
 }
@@ -280,7 +197,7 @@ func (s *Store) Read(ctx context.Context, want store.EventQuery, yield func(stor
 		policy = &want.Policy
 	}
 	if want.Op != "" {
-		n := int16(slices.Index(opNames[:], want.Op))
+		n := int16(journal.Number(want.Op))
 		op = &n
 	}
 	if want.Tenant != nil {
@@ -328,11 +245,11 @@ func readEvent(rows pgx.Rows, at, seq *int64) (e store.Event, takes int32, err e
 		return e, 0, err
 	}
 	e.At, e.Op = time.UnixMicro(*at), "unknown"
-	if op >= 0 && int(op) < len(opNames) {
-		e.Op = opNames[op]
+	if name, known := journal.Name(int64(op)); known {
+		e.Op = name
 	}
 	e.Key.Tenant, e.Key.Policy, e.Key.Name = untext(e.Key.Tenant), untext(e.Key.Policy), untext(e.Key.Name)
-	e.Units = parseUnits(untext(units))
+	e.Units = journal.ParseUnits(untext(units))
 	if id != nil {
 		e.ID = untext(*id)
 	}

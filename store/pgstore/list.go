@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -107,7 +106,7 @@ func (s *Store) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mine, err := s.exec(ctx, s.sql.turn, settingRun, now, now-cleanEvery.Microseconds())
+	mine, err := s.remove(ctx, s.sql.turn, settingRun, now, now-cleanEvery.Microseconds())
 	if err != nil || mine == 0 {
 		return err
 	}
@@ -120,7 +119,7 @@ func (s *Store) pass(ctx context.Context) error {
 		return nil
 	}
 	for n := int64(cleanRows); n == cleanRows && err == nil && s.sleep(cleanPause); {
-		n, err = s.exec(ctx, s.sql.forget, now-s.opts.HistoryFor.Microseconds(), cleanRows)
+		n, err = s.remove(ctx, s.sql.forget, now-s.opts.HistoryFor.Microseconds(), cleanRows)
 	}
 	return err
 }
@@ -161,7 +160,7 @@ func (s *Store) sweep(ctx context.Context, after string, before int64) (last str
 			err = s.dropNoted(ctx, over, before)
 		}
 		if err == nil {
-			_, err = s.exec(ctx, s.sql.drop, over, before)
+			_, err = s.remove(ctx, s.sql.drop, over, before)
 		}
 	}
 	for _, k := range over {
@@ -170,86 +169,78 @@ func (s *Store) sweep(ctx context.Context, after string, before int64) (last str
 	return *end, true, err
 }
 
-// endHolds looks at rows whose last reservation has ended: what it held counts from then on.
-func (s *Store) endHolds(ctx context.Context, keys []string, before int64) error {
+// within carries out a transaction of cleaning, whatever the database's default is.
+func (s *Store) within(ctx context.Context, f func(tx pgx.Tx) error) error {
 	conn, err := s.link.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	if err != nil {
+	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
+}
+
+// remove carries out one statement of cleaning, and returns how many rows it changed.
+func (s *Store) remove(ctx context.Context, sql string, args ...any) (n int64, err error) {
+	err = s.within(ctx, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sql, args...)
+		n = tag.RowsAffected()
 		return err
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
-	rows, err := tx.Query(ctx, s.sql.again, keys, before)
-	if err != nil {
-		return err
-	}
-	ends := map[string]int64{}
-	for rows.Next() {
-		var key string
-		var b []byte
-		if err := rows.Scan(&key, &b); err != nil {
-			rows.Close()
+	})
+	return n, err
+}
+
+// endHolds looks at rows whose last reservation has ended: what it held counts from then on.
+func (s *Store) endHolds(ctx context.Context, keys []string, before int64) error {
+	return s.within(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.sql.again, keys, before)
+		if err != nil {
 			return err
 		}
-		if rec, err := decodeRecord(b); err == nil {
-			rec.Advance(nil, before)
-			ends[key], _ = until(rec)
+		var key string
+		var bytes []byte
+		b := &pgx.Batch{}
+		_, err = pgx.ForEachRow(rows, []any{&key, &bytes}, func() error {
+			if rec, err := decodeRecord(bytes); err == nil {
+				rec.Advance(nil, before)
+				at, _ := until(rec)
+				b.Queue(s.sql.ended, key, at)
+			}
+			return nil
+		})
+		if err != nil || b.Len() == 0 {
+			return err
 		}
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	b := &pgx.Batch{}
-	for key, at := range ends {
-		b.Queue(s.sql.ended, key, at)
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	return errors.Join(tx.SendBatch(ctx, b).Close(), tx.Commit(ctx))
+		return tx.SendBatch(ctx, b).Close()
+	})
 }
 
 // dropNoted removes unused rows with reservations of which the history does not say yet that their
 // holds have ended.
 func (s *Store) dropNoted(ctx context.Context, keys []string, before int64) error {
-	conn, err := s.link.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
-	rows, err := tx.Query(ctx, s.sql.noted, keys, before)
-	if err != nil {
-		return err
-	}
-	st, b := &step{s: s}, &pgx.Batch{}
-	for rows.Next() {
+	return s.within(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.sql.noted, keys, before)
+		if err != nil {
+			return err
+		}
 		var k string
 		var parts, rec, notes []byte
 		var clock time.Time
-		if err := rows.Scan(&k, &parts, &rec, &notes, &clock); err != nil {
-			rows.Close()
+		st, b := &step{s: s}, &pgx.Batch{}
+		_, err = pgx.ForEachRow(rows, []any{&k, &parts, &rec, &notes, &clock}, func() error {
+			key, err := storekey.Parse("", k, string(parts))
+			r := &row{keyed: keyed{key: key, row: k}}
+			if r.fill(rec, nil, notes, nil); err == nil && r.err == nil {
+				r.rec.Advance(nil, before)
+				st.mark(r)
+				b.Queue(s.sql.dropNoted, k)
+			}
+			st.now = max(st.now, s.now(clock))
+			return nil
+		})
+		if err != nil || b.Len() == 0 {
 			return err
 		}
-		key, err := storekey.Parse("", k, string(parts))
-		r := &row{keyed: keyed{key: key, row: k}}
-		if r.fill(rec, nil, notes, nil); err == nil && r.err == nil {
-			r.rec.Advance(nil, before)
-			st.mark(r)
-			b.Queue(s.sql.dropNoted, k)
-		}
-		st.now = max(st.now, s.now(clock))
-	}
-	if err := rows.Err(); err != nil || b.Len() == 0 {
-		return err
-	}
-	st.queueEvents(b)
-	return errors.Join(tx.SendBatch(ctx, b).Close(), tx.Commit(ctx))
+		st.queueEvents(b)
+		return tx.SendBatch(ctx, b).Close()
+	})
 }

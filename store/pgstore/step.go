@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/drawgate/drawgate/internal/journal"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store"
 )
@@ -485,8 +486,8 @@ func (st *step) take(t *store.Take, keys []keyed) store.Verdict {
 		if !st.s.keepsHistory(t.Buckets[i].Key) {
 			continue
 		}
-		units := formatUnits(t.Buckets[i].Plan.Policy().Limits, n, 0)
-		st.note(event{op: opTake, key: r.key, units: units, id: t.ID, labels: t.Labels})
+		units := journal.Units(t.Buckets[i].Plan.Policy().Limits, n, 0)
+		st.note(event{op: journal.Take, key: r.key, units: units, id: t.ID, labels: t.Labels})
 		if t.ID != "" {
 			r.keep(t.ID, note{units, t.Labels})
 		}
@@ -588,7 +589,7 @@ func (st *step) settle(s *store.Settlement, keys []keyed) store.Outcome {
 		case out.Back != nil && out.Back[i] != store.Amounts{}:
 			st.mark(r)
 			st.note(event{
-				op: opRefund, key: r.key, units: formatUnits(s.Buckets[i].Plan.Policy().Limits, out.Back[i], 0),
+				op: journal.Refund, key: r.key, units: journal.Units(s.Buckets[i].Plan.Policy().Limits, out.Back[i], 0),
 				labels: s.Labels,
 			})
 		}
@@ -624,7 +625,7 @@ func (st *step) mark(r *row) {
 	r.dirty = true
 	for _, e := range r.rec.Changes.Ended {
 		n := r.notes[e.ID]
-		st.note(event{op: opExpire, key: r.key, units: n.units, id: e.ID, labels: n.labels})
+		st.note(event{op: journal.Expire, key: r.key, units: n.units, id: e.ID, labels: n.labels})
 		delete(r.notes, e.ID)
 	}
 	r.rec.Changes.Ended = r.rec.Changes.Ended[:0]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/journal"
 	"github.com/drawgate/drawgate/store"
 )
 
@@ -256,7 +257,7 @@ func (w *writer) over(key store.Key, now int64) (bool, error) {
 	}
 	for _, e := range b.rec.Changes.Ended {
 		n := b.notes[e.ID]
-		w.note(event{at: now, op: opExpire, key: key, units: n.units, id: e.ID, labels: n.labels})
+		w.note(event{at: now, op: journal.Expire, key: key, units: n.units, id: e.ID, labels: n.labels})
 	}
 	return true, nil
 }

@@ -6,28 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/internal/journal"
 	"github.com/drawgate/drawgate/store"
 )
-
-// The operations of the history. The numbers are stored and never change.
-const (
-	opTake int64 = iota
-	opSettle
-	opCancel
-	opCharge
-	opExpire
-	opRefund
-	opPause
-	opUnpause
-)
-
-var opNames = [...]string{"take", "settle", "cancel", "charge", "expire", "refund", "pause", "unpause"}
 
 // event is a row of the history.
 type event struct {
@@ -82,47 +65,6 @@ func (c *conn) add(e *event) (err error) {
 	return err
 }
 
-// formatUnits writes amounts as "requests=1 tokens=250": one amount per unit, the largest if
-// several limits have that unit.
-func formatUnits(limits []store.Limit, n store.Amounts, skip store.Kind) string {
-	var buf []byte
-	for i := range limits {
-		unit, most, first := unitOf(&limits[i]), int64(0), true
-		for j := range limits {
-			if unitOf(&limits[j]) != unit || limits[j].Kind == skip {
-				continue
-			}
-			first = first && j >= i
-			most = max(most, n[j])
-		}
-		if !first || most == 0 {
-			continue
-		}
-		if len(buf) > 0 {
-			buf = append(buf, ' ')
-		}
-		buf = append(append(buf, unit...), '=')
-		buf = strconv.AppendInt(buf, most, 10)
-	}
-	return string(buf)
-}
-
-func unitOf(l *store.Limit) string {
-	if l.Unit == "" {
-		return store.UnitRequests
-	}
-	return l.Unit
-}
-
-func parseUnits(text string) (units []store.Cost) {
-	for f := range strings.FieldsSeq(text) {
-		unit, n, _ := strings.Cut(f, "=")
-		v, _ := strconv.ParseInt(n, 10, 64)
-		units = append(units, store.Cost{Unit: unit, N: v})
-	}
-	return units
-}
-
 // unitsMemo remembers the last text, because most takes of a batch have the same amounts.
 type unitsMemo struct {
 	plan *store.Plan
@@ -132,38 +74,9 @@ type unitsMemo struct {
 
 func (m *unitsMemo) units(plan *store.Plan, n store.Amounts) string {
 	if m.plan != plan || m.n != n {
-		*m = unitsMemo{plan, n, formatUnits(plan.Policy().Limits, n, 0)}
+		*m = unitsMemo{plan, n, journal.Units(plan.Policy().Limits, n, 0)}
 	}
 	return m.text
-}
-
-// settledUnits returns what a settlement used of an open reservation.
-func settledUnits(bc *store.BucketCost, open *record.Open) string {
-	var n store.Amounts
-	specs := store.Internal.Specs(bc.Plan, true)
-	for i := range open.Parts {
-		p := &open.Parts[i]
-		for j := range specs {
-			if specs[j].ID != p.Limit {
-				continue
-			}
-			if n[j] = bc.N[j]; n[j] == store.KeepEstimate {
-				n[j] = p.N
-			}
-		}
-	}
-	for j := range specs { // what nothing was reserved of
-		held := slices.ContainsFunc(open.Parts, func(p record.Part) bool { return p.Limit == specs[j].ID })
-		if !held && specs[j].Kind != record.Concurrency {
-			n[j] = max(0, bc.N[j])
-		}
-	}
-	return formatUnits(bc.Plan.Policy().Limits, n, 0)
-}
-
-// chargedUnits returns what a charge counted. Concurrency limits ignore charges.
-func chargedUnits(bc *store.BucketCost) string {
-	return formatUnits(bc.Plan.Policy().Limits, bc.N, store.Concurrency)
 }
 
 func labelBytes(labels []store.Label) (buf []byte) {
@@ -174,19 +87,6 @@ func labelBytes(labels []store.Label) (buf []byte) {
 		}
 	}
 	return buf
-}
-
-// pauseLabels returns the labels of an event that begins or ends a pause: the caller's, until when
-// the pause lasts or would have lasted, and why.
-func pauseLabels(st *store.Settlement, p *record.Pause) []byte {
-	labels := append(slices.Clone(st.Labels), store.Label{
-		Name:  "until",
-		Value: time.UnixMicro(p.Until).UTC().Format(time.RFC3339Nano),
-	})
-	if st.Reason != "" {
-		labels = append(labels, store.Label{Name: "reason", Value: st.Reason})
-	}
-	return labelBytes(labels)
 }
 
 var errLabels = errors.New("labels of the history are damaged")
@@ -261,7 +161,7 @@ func filterOf(q *store.EventQuery) *filter {
 		f.policy = q.Policy
 	}
 	if q.Op != "" {
-		f.op = int64(slices.Index(opNames[:], q.Op))
+		f.op = int64(journal.Number(q.Op))
 	}
 	if q.Tenant != nil {
 		f.tenant = *q.Tenant
@@ -333,15 +233,15 @@ func eventOf(row []driver.Value) (e store.Event, err error) {
 	at, _ := row[0].(int64)
 	e.At = time.UnixMicro(at)
 	op, _ := row[1].(int64)
-	if op < 0 || op >= int64(len(opNames)) {
+	var known bool
+	if e.Op, known = journal.Name(op); !known {
 		return e, fmt.Errorf("%w: an unknown operation in the history", ErrForeign)
 	}
-	e.Op = opNames[op]
 	e.Key.Tenant, _ = row[2].(string)
 	e.Key.Policy, _ = row[3].(string)
 	e.Key.Name, _ = row[4].(string)
 	units, _ := row[5].(string)
-	e.Units = parseUnits(units)
+	e.Units = journal.ParseUnits(units)
 	e.ID, _ = row[6].(string)
 	labels, _ := row[7].([]byte)
 	e.Labels, err = parseLabels(labels)

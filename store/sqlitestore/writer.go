@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/journal"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store"
 )
@@ -456,7 +457,7 @@ func (w *writer) take(t *store.Take, now int64) (store.Verdict, error) {
 		}
 		units := w.memo.units(t.Buckets[i].Plan, n)
 		w.mark(b, now)
-		w.note(event{at: now, op: opTake, key: b.key, units: units, id: t.ID, labels: labels})
+		w.note(event{at: now, op: journal.Take, key: b.key, units: units, id: t.ID, labels: labels})
 		if t.ID != "" {
 			b.notes[t.ID] = note{units, labels}
 		}
@@ -501,7 +502,7 @@ func (w *writer) settle(st *store.Settlement, now int64) (store.Outcome, error) 
 			w.noteSettled(st, &st.Buckets[i], b, open[i], now)
 		case out.Back != nil && out.Back[i] != store.Amounts{}:
 			w.mark(b, now)
-			w.note(event{at: now, op: opRefund, key: b.key, units: formatUnits(st.Buckets[i].Plan.Policy().Limits,
+			w.note(event{at: now, op: journal.Refund, key: b.key, units: journal.Units(st.Buckets[i].Plan.Policy().Limits,
 				out.Back[i], 0), labels: labelBytes(st.Labels)})
 		}
 	}
@@ -526,14 +527,14 @@ func (w *writer) keepMustPersist(buckets []store.BucketCost, now int64) int64 {
 // notePause records in the history that a bucket's pause began or ended, if it did. before is its
 // pause until then.
 func (w *writer) notePause(st *store.Settlement, b *bucket, before *record.Pause, now int64) {
-	e := event{at: now, op: opPause, key: b.key}
+	e := event{at: now, op: journal.Pause, key: b.key}
 	switch after := b.rec.Pause; after {
 	case before:
 		return
 	case nil:
-		e.op, e.labels = opUnpause, pauseLabels(st, before)
+		e.op, e.labels = journal.Unpause, labelBytes(journal.PauseLabels(st, before))
 	default:
-		e.labels = pauseLabels(st, after)
+		e.labels = labelBytes(journal.PauseLabels(st, after))
 	}
 	w.mark(b, now)
 	w.note(e)
@@ -550,11 +551,11 @@ func (w *writer) noteSettled(st *store.Settlement, bc *store.BucketCost, b *buck
 	case store.OpRenew:
 		return
 	case store.OpSettle:
-		e.op, e.units = opSettle, settledUnits(bc, open)
+		e.op, e.units = journal.Settle, journal.Settled(bc, open)
 	case store.OpCancel:
-		e.op = opCancel
+		e.op = journal.Cancel
 	case store.OpCharge:
-		e.op, e.units, e.id, e.labels = opCharge, chargedUnits(bc), "", labelBytes(st.Labels)
+		e.op, e.units, e.id, e.labels = journal.Charge, journal.Charged(bc), "", labelBytes(st.Labels)
 	}
 	w.note(e)
 	if st.Op != store.OpCharge {
@@ -590,7 +591,7 @@ func (w *writer) mark(b *bucket, now int64) {
 	}
 	for _, e := range b.rec.Changes.Ended {
 		n := b.notes[e.ID]
-		w.note(event{at: now, op: opExpire, key: b.key, units: n.units, id: e.ID, labels: n.labels})
+		w.note(event{at: now, op: journal.Expire, key: b.key, units: n.units, id: e.ID, labels: n.labels})
 		delete(b.notes, e.ID)
 	}
 	clear(b.rec.Changes.Ended)
