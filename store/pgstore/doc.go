@@ -1,4 +1,4 @@
-// Package pgstore keeps buckets in PostgreSQL (13 or newer), so that any number of processes share
+// Package pgstore keeps buckets in PostgreSQL (14 or newer), so that any number of processes share
 // them.
 //
 // Each bucket is one row. A decision is made within one transaction of two round trips: the rows are

@@ -134,17 +134,6 @@ func (s *Store) clock(ctx context.Context) (now int64, err error) {
 	return now, err
 }
 
-// exec carries out one statement, and returns how many rows it changed.
-func (s *Store) exec(ctx context.Context, sql string, args ...any) (int64, error) {
-	conn, err := s.link.acquire(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Release()
-	tag, err := conn.Exec(ctx, sql, args...)
-	return tag.RowsAffected(), err
-}
-
 // sweep removes what is unused in the next page of rows.
 func (s *Store) sweep(ctx context.Context, after string, before int64) (last string, more bool, err error) {
 	var end *string

@@ -143,15 +143,23 @@ func (s *Store) tell() {
 			return
 		}
 		// A failure is no fault: who waits asks again.
-		_, _ = s.exec(s.life, `SELECT pg_notify($1, r) FROM unnest($2::text[]) AS r`, s.channel(), rows)
+		_ = s.notify(s.life, rows...)
 		if !s.sleep(notifyEvery) {
 			return
 		}
 	}
 }
 
-// channel is that of this store's tables.
-func (s *Store) channel() string { return s.sql.channel }
+// notify sends notifications to the channel of this store's tables.
+func (s *Store) notify(ctx context.Context, texts ...string) error {
+	conn, err := s.link.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	_, err = conn.Exec(ctx, "SELECT pg_notify($1, t) FROM unnest($2::text[]) AS t", s.sql.channel, texts)
+	return err
+}
 
 // hearsay begins a notification to oneself: no row's key begins so.
 const hearsay = "!"
@@ -186,12 +194,12 @@ func (s *Store) listenOnce(ctx context.Context) error {
 		return err
 	}
 	defer c.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is not used any more
-	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{s.channel()}.Sanitize()); err != nil {
+	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{s.sql.channel}.Sanitize()); err != nil {
 		return err
 	}
 	// What a pooler has taken for somebody else's connection does not arrive.
 	own := hearsay + strconv.FormatUint(s.process, 16)
-	if _, err := s.exec(ctx, "SELECT pg_notify($1, $2)", s.channel(), own); err != nil {
+	if err := s.notify(ctx, own); err != nil {
 		return err
 	}
 	soon, cancel := context.WithTimeout(ctx, patience)
