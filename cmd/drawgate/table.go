@@ -89,7 +89,7 @@ and the GRANTs for --role, for somebody else to apply.` + tableExit,
 				return a.createTables(cmd.Context(), d, wait, sql, role)
 			}
 			if sql || role != "" {
-				return usage("--print and --role are for PostgreSQL: leave them out")
+				return usage("--print and --role are for PostgreSQL: name a database, such as postgres://app@db/quotas, or leave them out")
 			}
 			if o.Tags, err = readTags(tags); err != nil {
 				return err
@@ -169,7 +169,7 @@ needs, in a schema that is there. The server is not asked.`,
 				return a.grants(d, pgstore.GrantOptions{Role: role, ReadOnly: o.ReadOnly, Create: o.Create})
 			}
 			if role != "" {
-				return usage("--role is for PostgreSQL: leave it out")
+				return usage("--role is for PostgreSQL: name a database, such as postgres://app@db/quotas, or leave it out")
 			}
 			return a.tablePolicy(f, args, account, o)
 		}),

@@ -58,10 +58,14 @@ func (s *Store) Watch(keys chan<- store.Key) (stop func()) {
 		w.chans = map[chan<- store.Key]bool{}
 	}
 	w.chans[keys] = true
-	if w.stop == nil && s.life.Err() == nil {
-		var ctx context.Context
-		ctx, w.stop = context.WithCancel(s.life)
-		s.loops.Go(func() { s.listen(ctx) })
+	if w.stop == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed { // else nobody would wait for its end
+			var ctx context.Context
+			ctx, w.stop = context.WithCancel(s.life)
+			s.loops.Go(func() { s.listen(ctx) })
+		}
 	}
 	return func() {
 		w.mu.Lock()
