@@ -21,7 +21,7 @@ LDFLAGS := -s -w
 # Leaves out the traces of gRPC, which are pages that nothing serves here.
 TAGS := grpcnotrace
 # The largest size that the program may have, in bytes.
-MAX_SIZE := 58500000
+MAX_SIZE := 55600000
 
 # For the compiler. tools/test.sh has the same: what is compiled for one is there for the other.
 FEW_GC := GOGC=off GOMEMLIMIT=1GiB

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // GrantOptions says what a role may do. The zero value is what a [Store] needs.
@@ -32,7 +33,7 @@ func TablesSQL(url, prefix string) (string, error) {
 	var b strings.Builder
 	b.WriteString("BEGIN;\n")
 	if a.schema != "" {
-		fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %s;\n", pgx.Identifier{a.schema}.Sanitize())
+		fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %s;\n", pg.Name(a.schema))
 	}
 	b.WriteString(strings.TrimSpace(sql.create) + "\nCOMMIT;\n")
 	return b.String(), nil
@@ -45,13 +46,13 @@ func GrantsSQL(url, prefix string, o GrantOptions) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c := a.pool.ConnConfig
-	to := pgx.Identifier{cmp.Or(o.Role, c.User)}.Sanitize()
+	c := a.config
+	to := pg.Name(cmp.Or(o.Role, c.User))
 	var b strings.Builder
 	if c.Database != "" {
-		fmt.Fprintf(&b, "GRANT CONNECT ON DATABASE %s TO %s;\n", pgx.Identifier{c.Database}.Sanitize(), to)
+		fmt.Fprintf(&b, "GRANT CONNECT ON DATABASE %s TO %s;\n", pg.Name(c.Database), to)
 	}
-	on := pgx.Identifier{cmp.Or(a.schema, usual)}.Sanitize()
+	on := pg.Name(cmp.Or(a.schema, usual))
 	if o.Create {
 		fmt.Fprintf(&b, "GRANT USAGE, CREATE ON SCHEMA %s TO %s;\n", on, to)
 		return b.String(), nil
@@ -100,7 +101,7 @@ func Place(url, prefix string) (server, tables string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	c := a.pool.ConnConfig
+	c := a.config
 	server = fmt.Sprintf("%s:%d/%s", c.Host, c.Port, cmp.Or(c.Database, c.User))
 	if tables = sql.prefix + "_*"; sql.schema != "" {
 		tables = sql.schema + "." + tables
@@ -180,7 +181,7 @@ func CheckTables(ctx context.Context, url, prefix string) (list []Finding, err e
 	if err != nil {
 		return nil, err
 	}
-	c, err := a.connect(ctx)
+	c, err := a.connectOnce(ctx)
 	if err != nil {
 		return []Finding{finding(err)}, nil
 	}
@@ -198,7 +199,7 @@ func CheckTables(ctx context.Context, url, prefix string) (list []Finding, err e
 type checker struct {
 	a    *address
 	sql  *statements
-	c    *pgx.Conn
+	c    *pg.Conn
 	l    *link
 	list []Finding
 }
@@ -281,7 +282,7 @@ func (k *checker) permissions(ctx context.Context) {
 	for _, name := range k.sql.tables() {
 		for _, p := range needed(false) {
 			var has *bool
-			err := k.c.QueryRow(ctx, "SELECT has_table_privilege(to_regclass($1), $2)", name, p).Scan(&has)
+			err := k.c.QueryRow(ctx, []any{&has}, "SELECT has_table_privilege(to_regclass($1), $2)", name, p)
 			if err != nil {
 				k.add(finding(err))
 				return
@@ -319,7 +320,7 @@ func (k *checker) notifications(ctx context.Context) {
 		if _, err = k.c.Exec(ctx, "SELECT pg_notify('"+channel+"', '')"); err == nil {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
-			_, err = in.WaitForNotification(ctx)
+			_, err = in.Hear(ctx)
 		}
 	}
 	if err != nil {
@@ -333,7 +334,7 @@ func CreateTables(ctx context.Context, url, prefix string) (created bool, err er
 	if err != nil {
 		return false, err
 	}
-	c, err := a.connect(ctx)
+	c, err := a.connectOnce(ctx)
 	if err != nil {
 		return false, storeError("create", err)
 	}
@@ -351,13 +352,13 @@ func CreateTables(ctx context.Context, url, prefix string) (created bool, err er
 }
 
 // makeSchema makes a schema, unless it is there.
-func makeSchema(ctx context.Context, c *pgx.Conn, schema string) error {
+func makeSchema(ctx context.Context, c *pg.Conn, schema string) error {
 	if schema == "" {
 		return nil
 	}
 	var there bool
-	name := pgx.Identifier{schema}.Sanitize()
-	err := c.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", name).Scan(&there)
+	name := pg.Name(schema)
+	err := c.QueryRow(ctx, []any{&there}, "SELECT to_regnamespace($1) IS NOT NULL", name)
 	if err == nil && !there {
 		_, err = c.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+name)
 	}

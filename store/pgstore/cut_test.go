@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -252,5 +253,42 @@ func TestCommitArrivesLate(t *testing.T) {
 				t.Errorf("%d units are used, want %d", got, want)
 			}
 		})
+	}
+}
+
+// TestAnswersCutInTheMiddle cuts the connection within an answer of many rows: it is read again, and
+// no row is seen twice.
+func TestAnswersCutInTheMiddle(t *testing.T) {
+	t.Parallel()
+	direct, through, c := throughCutter(t, pgtest.Shared(t))
+	s, plain, plan := open(t, through, nil), open(t, direct, nil), hourly(t, many)
+	const keys = 300
+	for i := range keys {
+		mustTake(t, plain, takeOf(plan, fmt.Sprint("key", i)))
+	}
+	for name, read := range map[string]func() (n int, err error){
+		"the history": func() (n int, err error) {
+			err = s.Read(t.Context(), store.EventQuery{}, func(store.Event) bool { n++; return true })
+			return n, err
+		},
+		"the list": func() (n int, err error) {
+			err = s.List(t.Context(), "", plan.Name(), func(store.Key) bool { n++; return true })
+			return n, err
+		},
+	} {
+		if n, err := read(); err != nil || n != keys { // prepares
+			t.Fatalf("%s has %d rows: %v", name, n, err)
+		}
+		before := c.bytes()
+		if n, err := read(); err != nil || n != keys {
+			t.Fatalf("%s has %d rows: %v", name, n, err)
+		}
+		size := c.bytes()[fromServer] - before[fromServer]
+		for part := 1; part < 8; part++ {
+			c.arm(fromServer, size*part/8, nil)
+			if n, err := read(); err != nil || n != keys {
+				t.Errorf("%s, cut after %d of 8 parts: %d rows, %v", name, part, n, err)
+			}
+		}
 	}
 }

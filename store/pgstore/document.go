@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // KeepsDocuments implements [store.Documents].
@@ -30,9 +28,9 @@ func (s *Store) ReadDocuments(ctx context.Context, collection string, names []st
 		}
 		sql, args = s.sql.documentsNamed, append(args, all)
 	}
-	err = s.query(ctx, "read", sql, args, func(rows pgx.Rows) error {
+	err = s.query(ctx, "read", sql, args, func(r pg.Row) error {
 		var name, value []byte
-		err := rows.Scan(&name, &value)
+		err := r.Scan(&name, &value)
 		list = append(list, store.Document{Name: string(name), Value: value})
 		return err
 	})
@@ -79,37 +77,31 @@ func (s *Store) writeDocuments(ctx context.Context, collection string, was store
 		return false, false, err
 	}
 	if !bytes.Equal(is, was.Value) { // none is empty
-		_, err = conn.Exec(ctx, "ROLLBACK")
+		_, err = conn.Exec(ctx, rollback)
 		return false, false, err
 	}
-	b := &pgx.Batch{}
+	b := &pg.Batch{}
 	for i := range docs {
 		if d := &docs[i]; d.Value == nil {
-			b.Queue(s.sql.dropDocument, []byte(collection), []byte(d.Name))
+			b.Add(s.sql.dropDocument, []byte(collection), []byte(d.Name))
 		} else {
-			b.Queue(s.sql.setDocument, []byte(collection), []byte(d.Name), d.Value)
+			b.Add(s.sql.setDocument, []byte(collection), []byte(d.Name), d.Value)
 		}
 	}
-	b.Queue("COMMIT")
+	b.Add("COMMIT")
 	err = commit(ctx, conn, b)
 	return err == nil, true, err
 }
 
 // lockDocument begins a transaction, keeps others from writing the collection, and returns what a
 // document says.
-func (s *Store) lockDocument(ctx context.Context, conn *pgxpool.Conn, collection, name string) (value []byte, err error) {
+func (s *Store) lockDocument(ctx context.Context, conn *pg.Conn, collection, name string) (value []byte, err error) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(collection))
-	b := &pgx.Batch{}
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	b.Queue(s.sql.documentLock, int64(h.Sum32()))
-	b.Queue(s.sql.documentsNamed, []byte(collection), [][]byte{[]byte(name)}).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			if err := rows.Scan(nil, &value); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	})
-	return value, conn.SendBatch(ctx, b).Close()
+	b := &pg.Batch{}
+	b.Add(begin)
+	b.Add(s.sql.documentLock, int64(h.Sum32()))
+	b.Query(func(r pg.Row) error { return r.Scan(nil, &value) }, s.sql.documentsNamed, []byte(collection), [][]byte{[]byte(name)})
+	_, err = conn.Run(ctx, b)
+	return value, err
 }

@@ -47,7 +47,7 @@ func (s *Store) Setting(ctx context.Context, name string) (value string, err err
 		return "", err
 	}
 	defer conn.Release()
-	err = conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value)
+	err = conn.QueryRow(ctx, []any{&value}, "SELECT current_setting($1)", name)
 	return value, err
 }
 
@@ -60,3 +60,10 @@ func (s *Store) Queued() int {
 
 // Listens reports whether notifications arrive.
 func (s *Store) Listens() bool { return s.watchers.listens.Load() }
+
+// Plain reports whether a pooler keeps the store from preparing statements.
+func (s *Store) Plain() bool {
+	s.link.mu.Lock()
+	defer s.link.mu.Unlock()
+	return s.link.plain
+}

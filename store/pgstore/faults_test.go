@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/pgtest"
@@ -228,10 +228,10 @@ func TestServerFaults(t *testing.T) { //nolint:tparallel // they share a server
 }
 
 // connect returns a connection of its own.
-func connect(t *testing.T, url string) *pgx.Conn {
+func connect(t *testing.T, url string) *pgconn.PgConn {
 	t.Helper()
 	address, _, _ := strings.Cut(url, "&")
-	c, err := pgx.Connect(t.Context(), address)
+	c, err := pgconn.Connect(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestRowLockedBySomebodyElse(t *testing.T) {
 			mustTake(t, plain, takeOf(plan, "k"))
 			c := connect(t, url)
 			lock := "BEGIN; SELECT FROM " + schemaOf(t, url) + ".drawgate_bucket FOR UPDATE"
-			if _, err := c.Exec(t.Context(), lock); err != nil {
+			if _, err := c.Exec(t.Context(), lock).ReadAll(); err != nil {
 				t.Fatal(err)
 			}
 			_, err := takeOne(t, s, takeOf(plan, "k"))
@@ -263,7 +263,7 @@ func TestRowLockedBySomebodyElse(t *testing.T) {
 				t.Errorf("%v does not name the setting", err)
 			}
 			mustTake(t, plain, takeOf(plan, "another"))
-			if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
+			if _, err := c.Exec(t.Context(), "ROLLBACK").ReadAll(); err != nil {
 				t.Fatal(err)
 			}
 			until(t, "the bucket is served", func() bool {
@@ -354,13 +354,13 @@ func TestWaitIsGivenUp(t *testing.T) {
 	s, plan := open(t, named(t, url, "gives_up"), nil), hourly(t, many)
 	mustTake(t, s, takeOf(plan, "k"))
 	c := connect(t, url)
-	if _, err := c.Exec(t.Context(), "BEGIN; SELECT FROM "+schemaOf(t, url)+".drawgate_bucket FOR UPDATE"); err != nil {
+	if _, err := c.Exec(t.Context(), "BEGIN; SELECT FROM "+schemaOf(t, url)+".drawgate_bucket FOR UPDATE").ReadAll(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := takeOne(t, s, takeOf(plan, "k"))
 	fails(t, err, store.FaultTransient)
 	until(t, "nobody waits for the row", func() bool { return !waitingForLock(server, "gives_up") })
-	if _, err := c.Exec(t.Context(), "ROLLBACK"); err != nil {
+	if _, err := c.Exec(t.Context(), "ROLLBACK").ReadAll(); err != nil {
 		t.Fatal(err)
 	}
 	mustTake(t, s, takeOf(plan, "k"))

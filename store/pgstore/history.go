@@ -8,11 +8,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/drawgate/drawgate/internal/journal"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // event is a row of the history.
@@ -46,7 +45,7 @@ func (st *step) note(e event) {
 }
 
 // queueEvents adds the writing of the events: of plain ones by one statement.
-func (st *step) queueEvents(b *pgx.Batch) {
+func (st *step) queueEvents(b *pg.Batch) {
 	var at []int64
 	var op []int16
 	var tenant, policy, name, units []string
@@ -69,10 +68,10 @@ func (st *step) queueEvents(b *pgx.Batch) {
 		if short := shortened(labels); !slices.Equal(short, labels) {
 			labels, whole = short, labels
 		}
-		b.Queue(st.s.sql.event, st.now, e.op, k.Tenant, k.Policy, k.Name, e.takes, text(e.units), id, labels, whole)
+		b.Add(st.s.sql.event, st.now, e.op, k.Tenant, k.Policy, k.Name, e.takes, text(e.units), id, labels, whole)
 	}
 	if len(at) > 0 {
-		b.Queue(st.s.sql.events, at, op, tenant, policy, name, takes, units)
+		b.Add(st.s.sql.events, at, op, tenant, policy, name, takes, units)
 	}
 }
 
@@ -213,9 +212,9 @@ func (s *Store) Read(ctx context.Context, want store.EventQuery, yield func(stor
 		var page []store.Event
 		n := 0
 		err := s.query(ctx, "read", s.sql.read, []any{at, seq, to, policy, op, tenant, name, labels, pageRows},
-			func(rows pgx.Rows) error {
+			func(r pg.Row) error {
 				n++
-				e, takes, err := readEvent(rows, &at, &seq)
+				e, takes, err := readEvent(r, &at, &seq)
 				for range takes {
 					page = append(page, e)
 				}
@@ -236,12 +235,12 @@ func (s *Store) Read(ctx context.Context, want store.EventQuery, yield func(stor
 }
 
 // readEvent reads a row of the history, and where it is.
-func readEvent(rows pgx.Rows, at, seq *int64) (e store.Event, takes int32, err error) {
+func readEvent(r pg.Row, at, seq *int64) (e store.Event, takes int32, err error) {
 	var op int16
 	var units string
 	var id *string
 	var labels []string
-	if err := rows.Scan(seq, at, &op, &e.Key.Tenant, &e.Key.Policy, &e.Key.Name, &takes, &units, &id, &labels); err != nil {
+	if err := r.Scan(seq, at, &op, &e.Key.Tenant, &e.Key.Policy, &e.Key.Name, &takes, &units, &id, &labels); err != nil {
 		return e, 0, err
 	}
 	e.At, e.Op = time.UnixMicro(*at), "unknown"

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // link has the connections to the database.
@@ -25,9 +25,9 @@ type link struct {
 	found    atomic.Bool // the tables were there
 
 	mu     sync.Mutex
-	pool   atomic.Pointer[pgxpool.Pool] // replaced while mu is held; nil: none was needed yet
-	plain  bool                         // guarded by mu: without prepared statements, because a pooler does not keep them
-	closed bool                         // guarded by mu
+	pool   atomic.Pointer[pg.Pool] // replaced while mu is held; nil: none was needed yet
+	plain  bool                    // guarded by mu: without prepared statements, because a pooler does not keep them
+	closed bool                    // guarded by mu
 }
 
 func newLink(a *address, s *Store) *link {
@@ -38,9 +38,9 @@ func newLink(a *address, s *Store) *link {
 const mostLanes = 8
 
 // lanes returns how many transactions may be under way: one connection is left for what reads.
-func (l *link) lanes() int { return min(mostLanes, max(1, int(l.a.pool.MaxConns)-1)) }
+func (l *link) lanes() int { return min(mostLanes, max(1, int(l.a.conns)-1)) }
 
-func (l *link) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+func (l *link) acquire(ctx context.Context) (*pg.Conn, error) {
 	for {
 		p := l.pool.Load()
 		if p == nil {
@@ -57,24 +57,40 @@ func (l *link) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 }
 
 // open makes the pool, or makes it anew if it is still old.
-func (l *link) open(old *pgxpool.Pool) (*pgxpool.Pool, error) {
+func (l *link) open(old *pg.Pool) (*pg.Pool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p := l.pool.Load(); p != old || l.closed {
 		return p, nil
 	}
-	cfg := l.a.pool.Copy()
-	if l.plain {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	}
-	cfg.AfterConnect = l.check
-	cfg.ConnConfig.OnNotice = notice
-	p, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	plain := l.plain
+	p, err := pg.NewPool(pg.PoolConfig{
+		Max: l.a.conns, MaxLife: connLife, MaxIdle: connIdle,
+		Connect: func(ctx context.Context) (*pg.Conn, error) { return l.connect(ctx, plain) },
+	})
 	if err != nil {
 		return nil, err
 	}
 	l.pool.Store(p)
 	return p, nil
+}
+
+const (
+	connLife = time.Hour        // of a connection: then it is made anew, wherever the server's name leads by then
+	connIdle = 30 * time.Minute // how long one may be unused
+)
+
+// connect makes a connection for the pool.
+func (l *link) connect(ctx context.Context, plain bool) (*pg.Conn, error) {
+	c, err := l.a.connect(ctx, plain, notice)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.check(ctx, c); err != nil {
+		_ = c.Close(ctx) // the error is the one above
+		return nil, err
+	}
+	return c, nil
 }
 
 // notWaited is set in the data of a connection whose commit did not wait for a standby to the end.
@@ -105,8 +121,28 @@ func (l *link) mend(err error) bool {
 	return true
 }
 
+// with calls f with a connection: again, once, if that one had been lost before. So what f does may
+// be done twice.
+func (l *link) with(ctx context.Context, f func(c *pg.Conn) error) error {
+	for attempt := 0; ; attempt++ {
+		err := l.withOne(ctx, f)
+		if err == nil || ctx.Err() != nil || attempt > 0 || !l.mend(err) {
+			return err
+		}
+	}
+}
+
+func (l *link) withOne(ctx context.Context, f func(c *pg.Conn) error) error {
+	c, err := l.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release() // it is closed if it is within a transaction
+	return f(c)
+}
+
 // withoutStatements makes the pool anew, without prepared statements.
-func (l *link) withoutStatements(old *pgxpool.Pool) {
+func (l *link) withoutStatements(old *pg.Pool) {
 	l.mu.Lock()
 	first := !l.plain
 	l.plain = true
@@ -142,7 +178,7 @@ const checkTime = 5 * time.Second
 
 // check looks whether a new connection leads to tables that this version can use, and makes them if
 // there are none.
-func (l *link) check(ctx context.Context, c *pgx.Conn) error {
+func (l *link) check(ctx context.Context, c *pg.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime) // the pool gives it no end
 	defer cancel()
 	err := l.known(ctx, c)
@@ -157,7 +193,7 @@ func (l *link) check(ctx context.Context, c *pgx.Conn) error {
 	}
 	l.found.Store(true)
 	// A server that cannot be asked for this works, too.
-	if _, err := c.Exec(ctx, noticeSoon, pgx.QueryExecModeSimpleProtocol); err != nil && c.IsClosed() {
+	if err := c.Script(ctx, noticeSoon); err != nil && c.IsClosed() {
 		return err
 	}
 	l.warned.Do(func() { l.warn(ctx, c) })
@@ -165,7 +201,7 @@ func (l *link) check(ctx context.Context, c *pgx.Conn) error {
 }
 
 // known returns an error unless this version knows that of the tables.
-func (l *link) known(ctx context.Context, c *pgx.Conn) error {
+func (l *link) known(ctx context.Context, c *pg.Conn) error {
 	version, err := l.version(ctx, c)
 	if err == nil && version > schemaVersion {
 		err = fmt.Errorf("%w: a newer version of this program has made version %d of them, and this one knows %d: "+
@@ -175,11 +211,11 @@ func (l *link) known(ctx context.Context, c *pgx.Conn) error {
 }
 
 // version returns the version of the tables.
-func (l *link) version(ctx context.Context, c *pgx.Conn) (int, error) {
+func (l *link) version(ctx context.Context, c *pg.Conn) (int, error) {
 	var text string
-	err := c.QueryRow(ctx, l.sql.version).Scan(&text)
+	err := c.QueryRow(ctx, []any{&text}, l.sql.version)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+	case errors.Is(err, pg.ErrNoRow):
 		return 0, fmt.Errorf("%w: the table %s_setting does not have their version: another program made it, or they "+
 			"were cleared: choose another prefix, or drop them", ErrTables, l.sql.prefix)
 	case code(err) == codeUndefinedColumn:
@@ -199,33 +235,44 @@ func (l *link) version(ctx context.Context, c *pgx.Conn) (int, error) {
 const createLock = 0x6472_6177_6761_7465 // "drawgate"
 
 // create makes the tables, unless another process has just made them.
-func (l *link) create(ctx context.Context, c *pgx.Conn) error { return l.makeTables(ctx, c, false) }
+func (l *link) create(ctx context.Context, c *pg.Conn) error { return l.makeTables(ctx, c, false) }
 
 // makeTables makes the tables, with all those that are missing even if one is there.
-func (l *link) makeTables(ctx context.Context, c *pgx.Conn, all bool) error {
-	tx, err := c.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to do after a commit
-	if _, err = tx.Exec(ctx, l.sql.tablesLock, int64(createLock)); err != nil {
-		return err
-	}
-	found := false
-	if err = tx.QueryRow(ctx, l.sql.found).Scan(&found); err != nil || found && !all {
-		return err
-	}
-	if _, err = tx.Exec(ctx, l.sql.create, pgx.QueryExecModeSimpleProtocol); err != nil {
-		return err
-	}
-	if err = tx.Commit(ctx); err == nil && !all {
+func (l *link) makeTables(ctx context.Context, c *pg.Conn, all bool) error {
+	made := false
+	err := transaction(ctx, c, func() error {
+		if _, err := c.Exec(ctx, l.sql.tablesLock, int64(createLock)); err != nil {
+			return err
+		}
+		found := false
+		if err := c.QueryRow(ctx, []any{&found}, l.sql.found); err != nil || found && !all {
+			return err
+		}
+		made = true
+		return c.Script(ctx, l.sql.create)
+	})
+	if err == nil && made && !all {
 		l.log.Info("pgstore: made the tables", "prefix", l.sql.prefix)
 	}
 	return err
 }
 
+// transaction carries out f as one.
+func transaction(ctx context.Context, c *pg.Conn, f func() error) error {
+	if _, err := c.Exec(ctx, begin); err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		_, _ = c.Exec(ctx, rollback) // without an answer the connection is closed, which is the same
+		return err
+	}
+	end := &pg.Batch{}
+	end.Add("COMMIT")
+	return commit(ctx, c, end)
+}
+
 // warn looks for settings with which an answer may be forgotten.
-func (l *link) warn(ctx context.Context, c *pgx.Conn) {
+func (l *link) warn(ctx context.Context, c *pg.Conn) {
 	f, err := readFacts(ctx, c, l.sql)
 	if err != nil {
 		l.log.Warn("pgstore: the server's settings cannot be read", "error", err)
@@ -249,10 +296,11 @@ type Facts struct {
 	Unlogged          bool // the table of buckets is emptied by a crash
 }
 
-func readFacts(ctx context.Context, c *pgx.Conn, sql *statements) (f Facts, err error) {
+func readFacts(ctx context.Context, c *pg.Conn, sql *statements) (f Facts, err error) {
 	var fsync, pages, readOnly string
-	err = c.QueryRow(ctx, sql.facts).Scan(&f.Version, &f.SynchronousCommit, &fsync, &pages, &f.SynchronousNames,
-		&f.Standbys, &f.Standby, &readOnly, &f.Unlogged)
+	err = c.QueryRow(ctx, []any{
+		&f.Version, &f.SynchronousCommit, &fsync, &pages, &f.SynchronousNames, &f.Standbys, &f.Standby, &readOnly, &f.Unlogged,
+	}, sql.facts)
 	f.Fsync, f.FullPageWrites, f.ReadOnly = fsync == "on", pages == "on", readOnly == "on"
 	return f, err
 }
@@ -288,12 +336,10 @@ func (s *Store) Facts(ctx context.Context) (f Facts, err error) {
 		return f, err
 	}
 	defer leave()
-	conn, err := s.link.acquire(ctx)
-	if err != nil {
-		return f, storeError("facts", err)
-	}
-	defer conn.Release()
-	f, err = readFacts(ctx, conn.Conn(), s.sql)
+	err = s.link.with(ctx, func(c *pg.Conn) (err error) {
+		f, err = readFacts(ctx, c, s.sql)
+		return err
+	})
 	return f, storeError("facts", err)
 }
 
@@ -305,26 +351,15 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	for attempt := 0; ; attempt++ {
-		err := s.ping(ctx)
-		if err == nil || ctx.Err() != nil || attempt > 0 || !s.link.mend(err) {
-			return storeError("ping", err)
+	return storeError("ping", s.link.with(ctx, func(c *pg.Conn) error {
+		if err := s.link.known(ctx, c); err != nil {
+			return err
 		}
-	}
-}
-
-func (s *Store) ping(ctx context.Context) error {
-	conn, err := s.link.acquire(ctx)
-	if err != nil {
+		b := &pg.Batch{}
+		b.Add(begin)
+		b.Add(s.sql.ping)
+		b.Add(rollback)
+		_, err := c.Run(ctx, b)
 		return err
-	}
-	defer conn.Release()
-	if err := s.link.known(ctx, conn.Conn()); err != nil {
-		return err
-	}
-	b := &pgx.Batch{}
-	b.Queue("BEGIN")
-	b.Queue(s.sql.ping)
-	b.Queue("ROLLBACK")
-	return conn.SendBatch(ctx, b).Close()
+	}))
 }

@@ -4,10 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/drawgate/drawgate/internal/storekey"
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // List implements [store.Lister] for keys of exactly this tenant and policy.
@@ -17,14 +16,14 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(stor
 	for {
 		var page []store.Key
 		n := 0
-		err := s.query(ctx, "list", s.sql.page, []any{from, end, pageRows}, func(rows pgx.Rows) error {
+		err := s.query(ctx, "list", s.sql.page, []any{from, end, pageRows}, func(r pg.Row) error {
 			n++
 			var row string
 			var parts, rec []byte
 			var until int64
 			var held bool
 			var clock time.Time
-			if err := rows.Scan(&row, &parts, &until, &held, &rec, &clock); err != nil {
+			if err := r.Scan(&row, &parts, &until, &held, &rec, &clock); err != nil {
 				return err
 			}
 			from = row + " " // less than any other name that is greater
@@ -78,9 +77,11 @@ const (
 // clean removes rows until the store is closed.
 func (s *Store) clean() {
 	for wait := cleanFirst; s.sleep(wait); wait = cleanEvery {
-		if s.link.pool.Load() == nil {
+		p := s.link.pool.Load()
+		if p == nil {
 			continue // nothing was done yet
 		}
+		p.Trim()
 		// That the server is away is told by those who need it.
 		if err := s.pass(s.life); err != nil && s.life.Err() == nil && !away(err) && !lost(err) {
 			s.opts.Logger.Warn("pgstore: unused buckets could not be removed", "error", storeError("clean", err))
@@ -125,9 +126,9 @@ func (s *Store) pass(ctx context.Context) error {
 }
 
 func (s *Store) clock(ctx context.Context) (now int64, err error) {
-	err = s.read(ctx, "clean", "SELECT clock_timestamp()", nil, func(rows pgx.Rows) error {
+	err = s.read(ctx, "clean", "SELECT clock_timestamp()", nil, func(r pg.Row) error {
 		var t time.Time
-		err := rows.Scan(&t)
+		err := r.Scan(&t)
 		now = s.now(t)
 		return err
 	})
@@ -138,8 +139,8 @@ func (s *Store) clock(ctx context.Context) (now int64, err error) {
 func (s *Store) sweep(ctx context.Context, after string, before int64) (last string, more bool, err error) {
 	var end *string
 	var over []string
-	err = s.read(ctx, "clean", s.sql.candidates, []any{after, cleanRows, before}, func(rows pgx.Rows) error {
-		return rows.Scan(&end, &over)
+	err = s.read(ctx, "clean", s.sql.candidates, []any{after, cleanRows, before}, func(r pg.Row) error {
+		return r.Scan(&end, &over)
 	})
 	if err != nil || end == nil {
 		return "", false, err
@@ -159,20 +160,16 @@ func (s *Store) sweep(ctx context.Context, after string, before int64) (last str
 }
 
 // within carries out a transaction of cleaning, whatever the database's default is.
-func (s *Store) within(ctx context.Context, f func(tx pgx.Tx) error) error {
-	conn, err := s.link.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
+func (s *Store) within(ctx context.Context, f func(c *pg.Conn) error) error {
+	return s.link.withOne(ctx, func(c *pg.Conn) error {
+		return transaction(ctx, c, func() error { return f(c) })
+	})
 }
 
 // remove carries out one statement of cleaning, and returns how many rows it changed.
 func (s *Store) remove(ctx context.Context, sql string, args ...any) (n int64, err error) {
-	err = s.within(ctx, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sql, args...)
-		n = tag.RowsAffected()
+	err = s.within(ctx, func(c *pg.Conn) (err error) {
+		n, err = c.Exec(ctx, sql, args...)
 		return err
 	})
 	return n, err
@@ -180,56 +177,56 @@ func (s *Store) remove(ctx context.Context, sql string, args ...any) (n int64, e
 
 // endHolds looks at rows whose last reservation has ended: what it held counts from then on.
 func (s *Store) endHolds(ctx context.Context, keys []string, before int64) error {
-	return s.within(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.sql.again, keys, before)
-		if err != nil {
-			return err
-		}
-		var key string
-		var bytes []byte
-		b := &pgx.Batch{}
-		_, err = pgx.ForEachRow(rows, []any{&key, &bytes}, func() error {
+	return s.within(ctx, func(c *pg.Conn) error {
+		b := &pg.Batch{}
+		err := c.Query(ctx, func(r pg.Row) error {
+			var key string
+			var bytes []byte
+			if err := r.Scan(&key, &bytes); err != nil {
+				return err
+			}
 			if rec, err := decodeRecord(bytes); err == nil {
 				rec.Advance(nil, before)
 				at, _ := until(rec)
-				b.Queue(s.sql.ended, key, at)
+				b.Add(s.sql.ended, key, at)
 			}
 			return nil
-		})
-		if err != nil || b.Len() == 0 {
-			return err
-		}
-		return tx.SendBatch(ctx, b).Close()
+		}, s.sql.again, keys, before)
+		return runIfAny(ctx, c, b, err)
 	})
 }
 
 // dropNoted removes unused rows with reservations of which the history does not say yet that their
 // holds have ended.
 func (s *Store) dropNoted(ctx context.Context, keys []string, before int64) error {
-	return s.within(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.sql.noted, keys, before)
-		if err != nil {
-			return err
-		}
-		var k string
-		var parts, rec, notes []byte
-		var clock time.Time
-		st, b := &step{s: s}, &pgx.Batch{}
-		_, err = pgx.ForEachRow(rows, []any{&k, &parts, &rec, &notes, &clock}, func() error {
+	return s.within(ctx, func(c *pg.Conn) error {
+		st, b := &step{s: s}, &pg.Batch{}
+		err := c.Query(ctx, func(columns pg.Row) error {
+			var k string
+			var parts, rec, notes []byte
+			var clock time.Time
+			if err := columns.Scan(&k, &parts, &rec, &notes, &clock); err != nil {
+				return err
+			}
 			key, err := storekey.Parse("", k, string(parts))
 			r := &row{keyed: keyed{key: key, row: k}}
 			if r.fill(rec, nil, notes, nil); err == nil && r.err == nil {
 				r.rec.Advance(nil, before)
 				st.mark(r)
-				b.Queue(s.sql.dropNoted, k)
+				b.Add(s.sql.dropNoted, k)
 			}
 			st.now = max(st.now, s.now(clock))
 			return nil
-		})
-		if err != nil || b.Len() == 0 {
-			return err
-		}
+		}, s.sql.noted, keys, before)
 		st.queueEvents(b)
-		return tx.SendBatch(ctx, b).Close()
+		return runIfAny(ctx, c, b, err)
 	})
+}
+
+// runIfAny carries out a batch if it has statements and those before it did not fail.
+func runIfAny(ctx context.Context, c *pg.Conn, b *pg.Batch, err error) error {
+	if err == nil && b.Len() > 0 {
+		_, err = c.Run(ctx, b)
+	}
+	return err
 }

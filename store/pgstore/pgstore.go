@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // Options holds the optional settings of a Store. The zero value is ready to use.
@@ -76,9 +75,10 @@ var (
 //
 //	postgres://user:password@host:5432/database?sslmode=verify-full&schema=quotas
 //
-// The URL is as libpq and pgx have it, so PG* variables, ~/.pgpass, several hosts with
-// target_session_attrs, and pool_max_conns apply. These parameters are this store's own:
+// The URL is as libpq and pgx have it, so PG* variables, ~/.pgpass, and several hosts with
+// target_session_attrs apply. These parameters are this store's own:
 //
+//   - pool_max_conns: how many connections there may be; otherwise 4, or as many as processors
 //   - schema: the schema that has the tables; otherwise the first of the search path
 //   - listen: host:port at which to listen for notifications, because the pooler that the URL names
 //     passes none on
@@ -208,7 +208,7 @@ func (s *Store) now(server time.Time) int64 {
 }
 
 // query reads rows outside of a transaction.
-func (s *Store) query(ctx context.Context, op, sql string, args []any, scan func(pgx.Rows) error) error {
+func (s *Store) query(ctx context.Context, op, sql string, args []any, scan func(pg.Row) error) error {
 	leave, err := s.enter(ctx, op)
 	if err != nil {
 		return err
@@ -217,32 +217,19 @@ func (s *Store) query(ctx context.Context, op, sql string, args []any, scan func
 	return s.read(ctx, op, sql, args, scan)
 }
 
-// read is query for a call that has entered. It reads again, once, if the connection had been lost
-// before.
-func (s *Store) read(ctx context.Context, op, sql string, args []any, scan func(pgx.Rows) error) error {
-	for attempt := 0; ; attempt++ {
-		err := s.readOnce(ctx, sql, args, scan)
-		if err == nil || ctx.Err() != nil || attempt > 0 || !s.link.mend(err) {
-			return storeError(op, err)
-		}
+// read is query for a call that has entered. Rows of an answer that is cut off, and read again, are
+// not scanned.
+func (s *Store) read(ctx context.Context, op, sql string, args []any, scan func(pg.Row) error) error {
+	var rows []pg.Row
+	err := s.link.with(ctx, func(c *pg.Conn) error {
+		rows = rows[:0]
+		return c.Query(ctx, func(r pg.Row) error {
+			rows = append(rows, r.Clone())
+			return nil
+		}, sql, args...)
+	})
+	for i := 0; i < len(rows) && err == nil; i++ {
+		err = scan(rows[i])
 	}
-}
-
-func (s *Store) readOnce(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
-	conn, err := s.link.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	rows, err := conn.Query(ctx, sql, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return storeError(op, err)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // schemaVersion is the newest form of the tables that this version knows.
@@ -46,9 +46,9 @@ func newStatements(schema, prefix string) (*statements, error) {
 	names := strings.NewReplacer(
 		"{bucket}", table("bucket"), "{history}", table("history"), "{document}", table("document"),
 		"{setting}", table("setting"),
-		"{history_at}", pgx.Identifier{prefix + "_history_at"}.Sanitize(),
-		"{history_key}", pgx.Identifier{prefix + "_history_key"}.Sanitize(),
-		"{history_labels}", pgx.Identifier{prefix + "_history_labels"}.Sanitize(),
+		"{history_at}", pg.Name(prefix+"_history_at"),
+		"{history_key}", pg.Name(prefix+"_history_key"),
+		"{history_labels}", pg.Name(prefix+"_history_labels"),
 	).Replace
 	return &statements{
 		schema: schema, prefix: prefix, channel: prefix + "_line",
@@ -123,11 +123,10 @@ func newStatements(schema, prefix string) (*statements, error) {
 
 // table returns the name of a table as it is written in a statement.
 func (q *statements) table(name string) string {
-	id := pgx.Identifier{q.prefix + "_" + name}
 	if q.schema != "" {
-		id = append(pgx.Identifier{q.schema}, id...)
+		return pg.Name(q.schema, q.prefix+"_"+name)
 	}
-	return id.Sanitize()
+	return pg.Name(q.prefix + "_" + name)
 }
 
 // literal returns a text as a constant of a statement. It has no quotes: see newStatements.

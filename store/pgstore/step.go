@@ -8,12 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/drawgate/drawgate/internal/journal"
 	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // step is a transaction that answers several calls. It takes two round trips: the rows are locked in
@@ -120,7 +118,7 @@ func (st *step) run(ctx context.Context) error {
 	if len(changes) == 0 {
 		st.answer() // nobody waits for the locks to be given back
 		st.calls, st.keys = nil, nil
-		_, _ = conn.Exec(ctx, "ROLLBACK") // without an answer the connection is closed, which is the same
+		_, _ = conn.Exec(ctx, rollback) // without an answer the connection is closed, which is the same
 		return nil
 	}
 	return st.write(ctx, conn, changes)
@@ -132,35 +130,23 @@ func (s *Store) at(ctx context.Context, step string) {
 	}
 }
 
+const (
+	begin    = "BEGIN ISOLATION LEVEL READ COMMITTED" // whatever the database's default is
+	rollback = "ROLLBACK"
+)
+
 // lock locks and reads the rows. Those that are new are inserted first, in the order of their keys:
 // nobody waits for one whose key comes later than those that it has.
-func (st *step) lock(ctx context.Context, conn *pgxpool.Conn) error {
+func (st *step) lock(ctx context.Context, conn *pg.Conn) error {
 	st.collect()
-	b := &pgx.Batch{}
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED") // whatever the database's default is
-	b.Queue(st.s.sql.begin)
+	b := &pg.Batch{}
+	b.Add(begin)
+	b.Add(st.s.sql.begin)
 	if keys, parts := st.unknown(); len(keys) > 0 {
-		b.Queue(st.s.sql.insert, keys, parts)
+		b.Add(st.s.sql.insert, keys, parts)
 	}
-	b.Queue(st.s.sql.lock, st.keys)
-	res := conn.SendBatch(ctx, b)
-	defer res.Close() //nolint:errcheck // read says it first
-	for range b.Len() - 1 {
-		if _, err := res.Exec(); err != nil {
-			return err
-		}
-	}
-	rows, err := res.Query()
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := st.read(rows); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(rows.Err(), res.Close()); err != nil {
+	b.Query(st.read, st.s.sql.lock, st.keys)
+	if _, err := conn.Run(ctx, b); err != nil {
 		return err
 	}
 	return st.complete()
@@ -218,11 +204,11 @@ func (st *step) unknown() (keys []string, parts [][]byte) {
 }
 
 // read reads one row.
-func (st *step) read(rows pgx.Rows) error {
+func (st *step) read(columns pg.Row) error {
 	var key, place string
 	var rec, line, notes, marks []byte
 	var clock time.Time
-	if err := rows.Scan(&key, &place, &rec, &line, &notes, &marks, &clock); err != nil {
+	if err := columns.Scan(&key, &place, &rec, &line, &notes, &marks, &clock); err != nil {
 		return err
 	}
 	if r := st.rows[key]; r != nil {
@@ -234,8 +220,8 @@ func (st *step) read(rows pgx.Rows) error {
 }
 
 // write writes what has changed and commits.
-func (st *step) write(ctx context.Context, conn *pgxpool.Conn, changes []*row) error {
-	b := &pgx.Batch{}
+func (st *step) write(ctx context.Context, conn *pg.Conn, changes []*row) error {
+	b := &pg.Batch{}
 	large := false
 	for _, r := range changes {
 		if !st.queue(b, r) {
@@ -243,11 +229,11 @@ func (st *step) write(ctx context.Context, conn *pgxpool.Conn, changes []*row) e
 		}
 	}
 	if large {
-		_, _ = conn.Exec(ctx, "ROLLBACK") // without an answer the connection is closed, which is the same
+		_, _ = conn.Exec(ctx, rollback) // without an answer the connection is closed, which is the same
 		return errTooLarge
 	}
 	st.queueEvents(b)
-	b.Queue("COMMIT")
+	b.Add("COMMIT")
 	st.sent = time.Now()
 	err := commit(ctx, conn, b)
 	st.s.at(ctx, "committed")
@@ -266,28 +252,23 @@ var (
 )
 
 // commit sends a batch of statements of which the last one commits, and reads the answers.
-func commit(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch) error {
-	n, notes := b.Len(), conn.Conn().PgConn().CustomData()
+func commit(ctx context.Context, conn *pg.Conn, b *pg.Batch) error {
+	notes := conn.Data()
 	delete(notes, notWaited)
-	res := conn.SendBatch(ctx, b)
-	for i := range n {
-		tag, err := res.Exec()
-		if err == nil && i == n-1 && tag.String() != "COMMIT" {
-			err = errRolledBack
-		} else if err == nil && notes[notWaited] != nil {
-			err = errLocal
-		}
-		if err != nil {
-			_ = res.Close()
-			return err
-		}
+	tags, err := conn.Run(ctx, b)
+	switch {
+	case len(tags) < b.Len():
+		return err
+	case tags[len(tags)-1].String() != "COMMIT":
+		return errRolledBack
+	case notes[notWaited] != nil:
+		return errLocal
 	}
-	_ = res.Close() // the answer to the commit is there
-	return nil
+	return nil // whatever came after the answer to the commit
 }
 
 // queue adds the writing of a row, and reports whether it is small enough.
-func (st *step) queue(b *pgx.Batch, r *row) bool {
+func (st *step) queue(b *pg.Batch, r *row) bool {
 	var line, notes []byte
 	if r.line != nil {
 		line = r.line.Append(nil)
@@ -305,7 +286,7 @@ func (st *step) queue(b *pgx.Batch, r *row) bool {
 	}
 	r.marks = r.marks.set(st.s.process, st.number, st.now)
 	// Cleaning leaves a row for a while from now: its marks may be looked up, and its tickets count.
-	b.Queue(st.s.sql.update, r.row, r.place, max(at, st.now), held, rec, line, notes, r.marks.bytes())
+	b.Add(st.s.sql.update, r.row, r.place, max(at, st.now), held, rec, line, notes, r.marks.bytes())
 	return true
 }
 
@@ -356,20 +337,19 @@ func (st *step) look(ctx context.Context, r *row) (done, known bool, err error) 
 	}
 	var b []byte
 	var clock time.Time
-	look := &pgx.Batch{}
-	look.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	look.Queue(st.s.sql.insert, []string{r.row}, [][]byte{text})
-	look.Queue(st.s.sql.marks, r.row).QueryRow(func(row pgx.Row) error { return row.Scan(&b, &clock) })
-	if err := conn.SendBatch(ctx, look).Close(); err != nil {
+	look := &pg.Batch{}
+	look.Add(begin)
+	look.Add(st.s.sql.insert, []string{r.row}, [][]byte{text})
+	look.Query(func(row pg.Row) error { return row.Scan(&b, &clock) }, st.s.sql.marks, r.row)
+	if _, err := conn.Run(ctx, look); err != nil {
 		return false, false, err
 	}
-	end := &pgx.Batch{}
 	if done, known = parseMarks(b).has(st.s.process, st.number); done {
-		end.Queue("COMMIT")
+		end := &pg.Batch{}
+		end.Add("COMMIT")
 		err = commit(ctx, conn, end)
 	} else {
-		end.Queue("ROLLBACK")
-		err = conn.SendBatch(ctx, end).Close()
+		_, err = conn.Exec(ctx, rollback)
 	}
 	if err != nil {
 		return false, false, err
@@ -646,11 +626,11 @@ func (s *Store) Peek(ctx context.Context, buckets []store.BucketCost, priority i
 	if len(keys) == 0 {
 		return s.usable()
 	}
-	return s.query(ctx, "peek", s.sql.look, []any{keys}, func(rows pgx.Rows) error {
+	return s.query(ctx, "peek", s.sql.look, []any{keys}, func(r pg.Row) error {
 		var i int
 		var clock time.Time
 		var rec, line []byte
-		if err := rows.Scan(&i, &clock, &rec, &line); err != nil {
+		if err := r.Scan(&i, &clock, &rec, &line); err != nil {
 			return err
 		}
 		b := &buckets[i-1]

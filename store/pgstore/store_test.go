@@ -59,6 +59,13 @@ func openAt(t *testing.T, p place) store.Store {
 	o := &pgstore.Options{}
 	p.clock.Use(o)
 	s := open(t, p.url, o)
+	if strings.HasPrefix(p.url, pgtest.Shared(t).URL()) { // and not that of a pooler
+		t.Cleanup(func() {
+			if s.Plain() {
+				t.Error("statements are not prepared any more, although there is no pooler")
+			}
+		})
+	}
 	places.Store(s, p)
 	return s
 }

@@ -7,21 +7,22 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // address is what a URL says.
 type address struct {
-	pool   *pgxpool.Config
+	config *pgconn.Config
+	conns  int32 // how many there may be
 	schema string
 	listen string // host:port; "": as the pool
 	secret string // the file that has the password; "": there is none
@@ -55,15 +56,15 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: pgstore: "+format, append([]any{store.ErrInvalid}, args...)...)
 }
 
-const connectTimeout = 2 * time.Second
+const (
+	connectTimeout = 2 * time.Second
+	leastConns     = 4 // that there may be, if the URL does not say
+)
 
-// own are the parameters of a URL that this package reads; settings are those of libpq and pgx.
+// settings are the parameters of libpq and pgx.
 var settings = map[string]bool{
-	"application_name": true, "connect_timeout": true, "default_query_exec_mode": true, "host": true, "krbspn": true,
-	"krbsrvname": true, "options": true, "passfile": true, "pool_health_check_period": true,
-	"pool_max_conn_idle_time": true, "pool_max_conn_lifetime": true, "pool_max_conn_lifetime_jitter": true,
-	"pool_max_conns": true, "pool_min_conns": true, "pool_min_idle_conns": true, "port": true, "search_path": true,
-	"service": true, "servicefile": true, "sslcert": true, "sslkey": true, "sslmode": true, "sslpassword": true,
+	"application_name": true, "connect_timeout": true, "host": true, "krbspn": true, "krbsrvname": true, "options": true,
+	"passfile": true, "port": true, "search_path": true, "service": true, "servicefile": true, "sslcert": true, "sslkey": true, "sslmode": true, "sslpassword": true,
 	"sslrootcert": true, "sslsni": true, "sslnegotiation": true, "target_session_attrs": true, "user": true,
 	"dbname": true, "database": true, "channel_binding": true, "require_auth": true, "statement_timeout": true,
 	"lock_timeout": true, "synchronous_commit": true, "timezone": true,
@@ -81,7 +82,7 @@ func parse(text string) (*address, error) {
 	if strings.Contains(u.EscapedPath(), "@") || u.Fragment != "" { // a / or # of a password has ended the host
 		return nil, invalid("%s", unreadable)
 	}
-	q, a := u.Query(), &address{}
+	q, a := u.Query(), &address{conns: int32(max(leastConns, runtime.NumCPU()))}
 	for name, values := range q {
 		switch {
 		case len(values) > 1:
@@ -92,6 +93,12 @@ func parse(text string) (*address, error) {
 			a.listen = values[0]
 		case name == "password_file":
 			a.secret = values[0]
+		case name == "pool_max_conns":
+			n, err := strconv.ParseInt(values[0], 10, 32)
+			if err != nil || n < 1 {
+				return nil, invalid("pool_max_conns=%s is not a number of connections", values[0])
+			}
+			a.conns = int32(n)
 		case name == "password":
 			return nil, invalid("the URL has the password as a parameter: write it before the host, or name a file that has it with password_file")
 		case !settings[name] && strings.Contains(u.RawQuery, "@"): // a ? has
@@ -105,14 +112,14 @@ func parse(text string) (*address, error) {
 			return nil, invalid("listen=%s is not host:port", a.listen)
 		}
 	}
-	u.RawQuery = without(u.RawQuery, "schema", "listen", "password_file")
+	u.RawQuery = without(u.RawQuery, "schema", "listen", "password_file", "pool_max_conns")
 	if u.Path == "" {
 		u.Path = "/" // else pgx takes a URL without a host for something else
 	}
-	if a.pool, err = pgxpool.ParseConfig(u.String()); err != nil {
+	if a.config, err = pgconn.ParseConfig(u.String()); err != nil {
 		return nil, invalid("the URL cannot be used: %s", redacted(err, u))
 	}
-	c := a.pool.ConnConfig
+	c := a.config
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = connectTimeout
 	}
@@ -122,7 +129,6 @@ func parse(text string) (*address, error) {
 	if _, given := u.User.Password(); given && a.secret != "" {
 		return nil, invalid("the URL has a password, and names a file of one: leave one of them out")
 	}
-	a.pool.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { return a.readPassword(c) }
 	return a, nil
 }
 
@@ -170,7 +176,7 @@ func AbsoluteFiles(text string, f func(path string) (string, error)) (changed st
 var errPassword = errors.New("the password cannot be read")
 
 // readPassword reads the password, if a file has it: before each connection, because it may change.
-func (a *address) readPassword(c *pgx.ConnConfig) error {
+func (a *address) readPassword(c *pgconn.Config) error {
 	if a.secret == "" {
 		return nil
 	}
@@ -184,22 +190,27 @@ func (a *address) readPassword(c *pgx.ConnConfig) error {
 	return nil
 }
 
-// connect makes a connection outside of a pool.
-func (a *address) connect(ctx context.Context) (*pgx.Conn, error) {
-	c := a.pool.ConnConfig.Copy()
-	c.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may keep no prepared statements
+// connect makes a connection. notice receives the server's warnings; it may be nil.
+func (a *address) connect(ctx context.Context, plain bool, notice pgconn.NoticeHandler) (*pg.Conn, error) {
+	c := a.config.Copy()
+	c.OnNotice = notice
 	if err := a.readPassword(c); err != nil {
 		return nil, err
 	}
-	return pgx.ConnectConfig(ctx, c)
+	return pg.Connect(ctx, c, plain)
+}
+
+// connectOnce makes a connection outside of a pool, for a few statements.
+func (a *address) connectOnce(ctx context.Context) (*pg.Conn, error) {
+	return a.connect(ctx, true, nil)
 }
 
 // listener makes a connection that may listen for notifications.
-func (a *address) listener(ctx context.Context) (*pgx.Conn, error) {
+func (a *address) listener(ctx context.Context) (*pg.Conn, error) {
 	if a.listen == "" {
-		return a.connect(ctx)
+		return a.connectOnce(ctx)
 	}
-	c := a.pool.ConnConfig.Copy()
+	c := a.config.Copy()
 	host, port, _ := net.SplitHostPort(a.listen) // was checked
 	n, _ := strconv.ParseUint(port, 10, 16)
 	ways := []*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port, TLSConfig: c.TLSConfig}}
@@ -218,7 +229,7 @@ func (a *address) listener(ctx context.Context) (*pgx.Conn, error) {
 	if err := a.readPassword(c); err != nil {
 		return nil, err
 	}
-	return pgx.ConnectConfig(ctx, c)
+	return pg.Connect(ctx, c, true)
 }
 
 func badPort(port string) bool {
@@ -245,5 +256,5 @@ func redacted(err error, u *url.URL) string {
 // knows it otherwise: see [Store.Facts].
 func MayForget(text string) bool {
 	a, err := parse(text)
-	return err == nil && a.pool.ConnConfig.RuntimeParams["synchronous_commit"] == "off"
+	return err == nil && a.config.RuntimeParams["synchronous_commit"] == "off"
 }

@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
 // When units come free early in a bucket for which somebody waits, or its line moves on, the store
@@ -156,13 +155,10 @@ func (s *Store) tell() {
 
 // notify sends notifications to the channel of this store's tables.
 func (s *Store) notify(ctx context.Context, texts ...string) error {
-	conn, err := s.link.acquire(ctx)
-	if err != nil {
+	return s.link.with(ctx, func(c *pg.Conn) error {
+		_, err := c.Exec(ctx, "SELECT pg_notify($1, t) FROM unnest($2::text[]) AS t", s.sql.channel, texts)
 		return err
-	}
-	defer conn.Release()
-	_, err = conn.Exec(ctx, "SELECT pg_notify($1, t) FROM unnest($2::text[]) AS t", s.sql.channel, texts)
-	return err
+	})
 }
 
 // hearsay begins a notification to oneself: no row's key begins so.
@@ -198,7 +194,7 @@ func (s *Store) listenOnce(ctx context.Context) error {
 		return err
 	}
 	defer c.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is not used any more
-	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{s.sql.channel}.Sanitize()); err != nil {
+	if err := c.Script(ctx, "LISTEN "+pg.Name(s.sql.channel)); err != nil {
 		return err
 	}
 	// What a pooler has taken for somebody else's connection does not arrive.
@@ -209,18 +205,18 @@ func (s *Store) listenOnce(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for until := soon; ; {
-		n, err := c.WaitForNotification(until)
+		text, err := c.Hear(until)
 		switch {
 		case err != nil && until == soon && soon.Err() != nil && ctx.Err() == nil:
 			return errNotHeard
 		case err != nil:
 			return err
-		case n.Payload == own:
+		case text == own:
 			until = ctx
 			s.watchers.listens.Store(true)
 			defer s.watchers.listens.Store(false)
 		default:
-			s.watchers.heard(n.Payload)
+			s.watchers.heard(text)
 		}
 	}
 }
