@@ -149,7 +149,7 @@ func finding(err error) Finding {
 	}
 	switch c := code(err); c {
 	case "":
-		if away(err) {
+		if unreachable(err) {
 			f.Code, f.Message = CodeUnreachable, strings.Join(strings.Fields(err.Error()), " ")
 			f.Advice = "look whether the server runs, whether its address is right, and which sslmode it accepts"
 		}

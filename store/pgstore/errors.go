@@ -143,14 +143,14 @@ func explain(err error) error {
 	if more := advice[code(err)]; more != "" {
 		return fmt.Errorf("%s: %w", more, err)
 	}
-	if away(err) {
+	if unreachable(err) {
 		return fmt.Errorf("no connection: look whether the server runs, whether its address is right, and which sslmode it accepts: %w", err)
 	}
 	return err
 }
 
-// away reports whether no connection could be made.
-func away(err error) bool {
+// unreachable reports whether no connection could be made.
+func unreachable(err error) bool {
 	_, ok := errors.AsType[*pgconn.ConnectError](err)
 	return ok && code(err) == ""
 }

@@ -83,7 +83,7 @@ func (s *Store) clean() {
 		}
 		p.Trim()
 		// That the server is away is told by those who need it.
-		if err := s.pass(s.life); err != nil && s.life.Err() == nil && !away(err) && !lost(err) {
+		if err := s.pass(s.life); err != nil && s.life.Err() == nil && !unreachable(err) && !lost(err) {
 			s.opts.Logger.Warn("pgstore: unused buckets could not be removed", "error", storeError("clean", err))
 		}
 	}
