@@ -134,6 +134,7 @@ const (
 	CodePermission  = "permission"
 	CodeServer      = "server"        // an old version
 	CodeLoss        = "loss"          // what the server may forget
+	CodeEncoding    = "encoding"      // the database lacks characters
 	CodeListen      = "notifications" // they do not arrive
 	CodeFailed      = "failed"        // something else
 )
@@ -222,14 +223,7 @@ func (k *checker) server(ctx context.Context) {
 	if f.Standby || f.ReadOnly {
 		k.add(Finding{Code: CodeReadOnly, Message: "the server takes no writes", Advice: advice[codeReadOnly]})
 	}
-	for _, w := range f.Warnings() {
-		message, what, forgets := strings.Cut(w, ": set ")
-		advice := "turn it on: what is damaged has to be restored from a backup"
-		if forgets {
-			advice = "set " + what + "; drawgate bound --losses 1 says how many units that may be"
-		}
-		k.add(Finding{true, CodeLoss, message, advice})
-	}
+	k.list = append(k.list, f.findings()...)
 }
 
 // otherTables is what to do about tables that cannot be used.

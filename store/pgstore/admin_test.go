@@ -161,7 +161,28 @@ func TestFindings(t *testing.T) {
 				server.Do("UPDATE " + schema(at) + ".drawgate_setting SET value = 'x'")
 				return at
 			},
-			want: `tables: the table drawgate_setting says that their version is "x"`,
+			want: `tables: the table drawgate_setting says that their version is "x", and this program knows 1 to 1`,
+		},
+		"an old version": {
+			url: func(t *testing.T) string {
+				t.Helper()
+				at := ready(t)
+				server.Do("UPDATE " + schema(at) + ".drawgate_setting SET value = '0'")
+				return at
+			},
+			want: `tables: the table drawgate_setting says that their version is "0", and this program knows 1 to 1`,
+		},
+		"an encoding without all characters": {
+			url: func(t *testing.T) string {
+				t.Helper()
+				server.Do("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+				at := strings.Replace(server.URL(), "/postgres?", "/latin?", 1)
+				if _, err := pgstore.CreateTables(t.Context(), at, ""); err != nil {
+					t.Fatal(err)
+				}
+				return at
+			},
+			warnings: "encoding",
 		},
 		"no permission": {
 			url: func(t *testing.T) string {

@@ -226,7 +226,8 @@ func (l *link) version(ctx context.Context, c *pg.Conn) (int, error) {
 	}
 	version, err := strconv.Atoi(text)
 	if err != nil || version < 1 {
-		return 0, fmt.Errorf("%w: the table %s_setting says that their version is %q", ErrTables, l.sql.prefix, text)
+		return 0, fmt.Errorf("%w: the table %s_setting says that their version is %q, and this program knows 1 to %d: use the "+
+			"one that made them, or choose another prefix", ErrTables, l.sql.prefix, text, schemaVersion)
 	}
 	return version, nil
 }
@@ -283,7 +284,7 @@ func (l *link) warn(ctx context.Context, c *pg.Conn) {
 	}
 }
 
-// Facts are settings of a server that say what it may lose.
+// Facts are settings of a server that say what it may lose, and what it can keep.
 type Facts struct {
 	Version           int    // such as 150018
 	SynchronousCommit string // off: the server may forget the last answers when it crashes
@@ -293,38 +294,53 @@ type Facts struct {
 	Standbys          int    // that are connected
 	Standby           bool   // it is one itself
 	ReadOnly          bool
-	Unlogged          bool // the table of buckets is emptied by a crash
+	Unlogged          bool   // the table of buckets is emptied by a crash
+	Encoding          string // of the database, such as UTF8
 }
 
 func readFacts(ctx context.Context, c *pg.Conn, sql *statements) (f Facts, err error) {
 	var fsync, pages, readOnly string
 	err = c.QueryRow(ctx, []any{
 		&f.Version, &f.SynchronousCommit, &fsync, &pages, &f.SynchronousNames, &f.Standbys, &f.Standby, &readOnly, &f.Unlogged,
+		&f.Encoding,
 	}, sql.facts)
 	f.Fsync, f.FullPageWrites, f.ReadOnly = fsync == "on", pages == "on", readOnly == "on"
 	return f, err
 }
 
-// Warnings say what the server may lose, and what to do about it.
+// Warnings say what the server may lose or cannot keep, and what to do about it.
 func (f Facts) Warnings() (all []string) {
-	add := func(text string) { all = append(all, text) }
+	for _, w := range f.findings() {
+		all = append(all, w.Message+": "+w.Advice)
+	}
+	return all
+}
+
+func (f Facts) findings() (all []Finding) {
+	add := func(code, message, advice string) { all = append(all, Finding{true, code, message, advice}) }
+	const priced, restore = "; drawgate bound --losses 1 says how many units that may be",
+		"turn it on: what is damaged has to be restored from a backup"
 	if f.SynchronousCommit == "off" {
-		add("synchronous_commit is off: after a crash the server has forgotten what it answered in about the last second, " +
-			"and may admit it again: set it to on for this role (ALTER ROLE ... SET synchronous_commit = on)")
+		add(CodeLoss, "synchronous_commit is off: after a crash the server has forgotten what it answered in about the last "+
+			"second, and may admit it again", "set it to on for this role (ALTER ROLE ... SET synchronous_commit = on)"+priced)
 	}
 	if !f.Fsync {
-		add("fsync is off: a loss of power may damage the database")
+		add(CodeLoss, "fsync is off: a loss of power may damage the database", restore)
 	}
 	if !f.FullPageWrites {
-		add("full_page_writes is off: a loss of power may damage the database")
+		add(CodeLoss, "full_page_writes is off: a loss of power may damage the database", restore)
 	}
 	if f.Unlogged {
-		add("the table of buckets is unlogged: a crash empties it, and all limits are unused then: set it to logged " +
-			"(ALTER TABLE ... SET LOGGED)")
+		add(CodeLoss, "the table of buckets is unlogged: a crash empties it, and all limits are unused then",
+			"set it to logged (ALTER TABLE ... SET LOGGED)"+priced)
 	}
 	if f.Standbys > 0 && (f.SynchronousNames == "" || f.SynchronousCommit == "local") {
-		add("standbys copy the server with a delay: one that takes its place has forgotten what was answered in that time, " +
-			"and may admit it again: set synchronous_standby_names if it must not")
+		add(CodeLoss, "standbys copy the server with a delay: one that takes its place has forgotten what was answered in that "+
+			"time, and may admit it again", "set synchronous_standby_names if it must not"+priced)
+	}
+	if f.Encoding != "UTF8" && f.Encoding != "SQL_ASCII" { // which keeps what it gets
+		add(CodeEncoding, "the database's encoding is "+f.Encoding+": a take fails whose key or label has a character that it lacks",
+			"use a database that was created with ENCODING 'UTF8'")
 	}
 	return all
 }

@@ -117,7 +117,8 @@ func newStatements(schema, prefix string) (*statements, error) {
 			current_setting('fsync'), current_setting('full_page_writes'),
 			current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication),
 			pg_is_in_recovery(), current_setting('transaction_read_only'), EXISTS (SELECT FROM pg_catalog.pg_class
-				WHERE oid = to_regclass(` + literal(table("bucket")) + `) AND relpersistence = 'u')`,
+				WHERE oid = to_regclass(` + literal(table("bucket")) + `) AND relpersistence = 'u'),
+			current_setting('server_encoding')`,
 	}, nil
 }
 
