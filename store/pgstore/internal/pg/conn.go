@@ -24,8 +24,8 @@ type Conn struct {
 	place    *puddle.Resource[*Conn]                 // in the pool, while it is in use
 }
 
-// Connect makes a connection. A plain one prepares no statements on the server, because a pooler may
-// send the next one to another connection.
+// Connect makes a connection. A plain one prepares no statements on the server, because a pooler
+// may send the next one to another connection.
 func Connect(ctx context.Context, cfg *pgconn.Config, plain bool) (*Conn, error) {
 	c := &Conn{plain: plain, prepared: map[string]*pgconn.StatementDescription{}}
 	cfg = cfg.Copy()
@@ -98,8 +98,8 @@ func (c *Conn) QueryRow(ctx context.Context, dest []any, sql string, args ...any
 	return err
 }
 
-// Batch has statements that are sent at once: one round trip, or two if the server does not know all
-// of them yet.
+// Batch has statements that are sent at once: one round trip, or two if the server does not know
+// all of them yet.
 type Batch struct{ list []statement }
 
 type statement struct {

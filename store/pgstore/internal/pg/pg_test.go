@@ -94,8 +94,8 @@ func TestValues(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			want := row{
 				Text: text.Draw(t, "text"), Bytes: bytes.Draw(t, "bytes"), Bool: rapid.Bool().Draw(t, "bool"),
-				Big: rapid.Int64().Draw(t, "big"), Middle: rapid.Int32().Draw(t, "middle"), Small: rapid.Int16().Draw(t, "small"),
-				Texts: rapid.SliceOf(text).Draw(t, "texts"),
+				Big: rapid.Int64().Draw(t, "big"), Middle: rapid.Int32().Draw(t, "middle"),
+				Small: rapid.Int16().Draw(t, "small"), Texts: rapid.SliceOf(text).Draw(t, "texts"),
 			}
 			if rapid.Bool().Draw(t, "given") {
 				s := text.Draw(t, "or none")
@@ -144,7 +144,8 @@ func TestNothingInThePlaceOfAValue(t *testing.T) {
 	c := connect(t, false)
 	var b []byte
 	var s []string
-	if err := c.QueryRow(t.Context(), []any{&b, &s, nil}, "SELECT NULL::bytea, NULL::text[], 1"); err != nil || b != nil || s != nil {
+	err := c.QueryRow(t.Context(), []any{&b, &s, nil}, "SELECT NULL::bytea, NULL::text[], 1")
+	if err != nil || b != nil || s != nil {
 		t.Errorf("%v, %v: %v", b, s, err)
 	}
 	var text string
@@ -176,7 +177,8 @@ func TestClock(t *testing.T) {
 	both(t, func(t *testing.T, c *Conn) {
 		var at time.Time
 		var us int64
-		err := c.QueryRow(t.Context(), []any{&at, &us}, "SELECT c, (extract(epoch FROM c) * 1000000)::bigint FROM clock_timestamp() AS c")
+		err := c.QueryRow(t.Context(), []any{&at, &us},
+			"SELECT c, (extract(epoch FROM c) * 1000000)::bigint FROM clock_timestamp() AS c")
 		if err != nil || at.UnixMicro() != us || us == 0 {
 			t.Errorf("%v is %d µs, want %d: %v", at, at.UnixMicro(), us, err)
 		}
@@ -203,7 +205,8 @@ func TestBatch(t *testing.T) {
 		b.Add("INSERT INTO t VALUES ($1)", 5)
 		b.Add("COMMIT")
 		tags, err := c.Run(t.Context(), b)
-		if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "23505" || len(tags) != 3 || tags[1].RowsAffected() != 2 {
+		e, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || e.Code != "23505" || len(tags) != 3 || tags[1].RowsAffected() != 2 {
 			t.Errorf("%v: %v", tags, err)
 		}
 		if !slices.Equal(read, []int64{3, 5}) {
@@ -213,7 +216,8 @@ func TestBatch(t *testing.T) {
 			t.Error(err)
 		}
 		errOwn := errors.New("own")
-		if err := c.Query(t.Context(), func(Row) error { return errOwn }, "SELECT generate_series(1, 1000)"); !errors.Is(err, errOwn) {
+		err = c.Query(t.Context(), func(Row) error { return errOwn }, "SELECT generate_series(1, 1000)")
+		if !errors.Is(err, errOwn) {
 			t.Errorf("the error of who reads: %v", err)
 		}
 		if n, err := c.Exec(t.Context(), "INSERT INTO t VALUES ($1)", 8); err != nil || n != 1 {
@@ -397,7 +401,9 @@ func FuzzScan(f *testing.F) {
 		if err := (Row{b}).Scan(&s); err == nil && len(s) > len(b) {
 			t.Errorf("%d texts in %d bytes", len(s), len(b))
 		}
-		for _, dest := range []any{new(string), new([]byte), new(bool), new(int), new(int64), new(int32), new(int16), new(time.Time), new(*bool)} {
+		for _, dest := range []any{
+			new(string), new([]byte), new(bool), new(int), new(int64), new(int32), new(int16), new(time.Time), new(*bool),
+		} {
 			_ = Row{b}.Scan(dest) // does not panic
 		}
 	})

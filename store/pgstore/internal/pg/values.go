@@ -24,8 +24,8 @@ const (
 	oidInt8List  = 1016
 )
 
-// encode returns a parameter's type, and its value as the server reads it. A nil pointer or slice is
-// NULL.
+// encode returns a parameter's type, and its value as the server reads it. A nil pointer or slice
+// is NULL.
 func encode(arg any) (oid uint32, value []byte, err error) {
 	switch v := arg.(type) {
 	case string:
