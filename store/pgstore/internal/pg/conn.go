@@ -19,9 +19,10 @@ type Conn struct {
 	raw      *pgconn.PgConn
 	plain    bool
 	prepared map[string]*pgconn.StatementDescription // by their text; of statements, there are only a few
-	heard    []string                                // notifications
-	pool     *Pool                                   // nil: none has it
-	place    *puddle.Resource[*Conn]                 // in the pool, while it is in use
+	listens  bool
+	heard    []string                // notifications
+	pool     *Pool                   // nil: none has it
+	place    *puddle.Resource[*Conn] // in the pool, while it is in use
 }
 
 // Connect makes a connection. A plain one prepares no statements on the server, because a pooler may
@@ -29,7 +30,11 @@ type Conn struct {
 func Connect(ctx context.Context, cfg *pgconn.Config, plain bool) (*Conn, error) {
 	c := &Conn{plain: plain, prepared: map[string]*pgconn.StatementDescription{}}
 	cfg = cfg.Copy()
-	cfg.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { c.heard = append(c.heard, n.Payload) }
+	cfg.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		if c.listens { // behind a pooler, others receive them, too
+			c.heard = append(c.heard, n.Payload)
+		}
+	}
 	var err error
 	if c.raw, err = pgconn.ConnectConfig(ctx, cfg); err != nil {
 		return nil, err
@@ -45,6 +50,12 @@ func (c *Conn) IsClosed() bool { return c.raw.IsClosed() }
 
 // Data returns what belongs to the connection, for those who receive its notices.
 func (c *Conn) Data() map[string]any { return c.raw.CustomData() }
+
+// Listen has the server send the notifications of a channel to this connection.
+func (c *Conn) Listen(ctx context.Context, channel string) error {
+	c.listens = true
+	return c.Script(ctx, "LISTEN "+Name(channel))
+}
 
 // Hear waits for a notification.
 func (c *Conn) Hear(ctx context.Context) (payload string, err error) {

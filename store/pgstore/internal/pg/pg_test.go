@@ -263,7 +263,7 @@ func TestPrepared(t *testing.T) {
 func TestNotifications(t *testing.T) {
 	t.Parallel()
 	c, other := connect(t, true), connect(t, false)
-	if err := c.Script(t.Context(), "LISTEN "+Name(`a"b`)); err != nil {
+	if err := c.Listen(t.Context(), `a"b`); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"one", "two"} {
@@ -278,6 +278,19 @@ func TestNotifications(t *testing.T) {
 	cancel()
 	if text, err := c.Hear(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("heard %q, %v", text, err)
+	}
+}
+
+// Behind a pooler, a connection receives what another one has listened for. Nobody would ever read
+// that.
+func TestNotificationsOfOthers(t *testing.T) {
+	t.Parallel()
+	c := connect(t, false)
+	if err := c.Script(t.Context(), "LISTEN others; NOTIFY others, 'text'"); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.heard) > 0 {
+		t.Errorf("keeps %q", c.heard)
 	}
 }
 
