@@ -209,25 +209,31 @@ func (c *Conn) prepare(ctx context.Context, b *Batch) error {
 	for _, s := range missing {
 		p.SendPrepare(s.name(), s.sql, s.oids)
 	}
-	if err := p.Sync(); err != nil {
-		_ = p.Close() // the error is the one above
-		return err
-	}
+	_ = p.Sync() // its error is that of the first result
 	for _, s := range missing {
-		res, err := p.GetResults()
-		if err != nil {
+		if err := c.described(p, s); err != nil {
 			_ = p.Close()
+			// The server may have prepared it nevertheless. Without an answer the connection is closed.
+			_ = c.raw.Deallocate(ctx, s.name())
 			return err
 		}
-		d, ok := res.(*pgconn.StatementDescription)
-		if !ok {
-			_ = p.Close()
-			return fmt.Errorf("the server answered to the preparing of a statement with %T", res)
-		}
-		d.Name, d.SQL, d.ParamOIDs = s.name(), s.sql, s.oids
-		c.prepared[s.sql] = d
 	}
 	return p.Close()
+}
+
+// described receives the description of a statement that is prepared.
+func (c *Conn) described(p *pgconn.Pipeline, s *statement) error {
+	res, err := p.GetResults()
+	if err != nil {
+		return err
+	}
+	d, ok := res.(*pgconn.StatementDescription)
+	if !ok {
+		return fmt.Errorf("the server answered to the preparing of a statement with %T", res)
+	}
+	d.Name, d.SQL, d.ParamOIDs = s.name(), s.sql, s.oids
+	c.prepared[s.sql] = d
+	return nil
 }
 
 // name returns a name under which a statement is prepared: the same name is always the same

@@ -1,13 +1,16 @@
 package pg
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -257,6 +260,43 @@ func TestPrepared(t *testing.T) {
 	}
 	if _, err := c.Exec(t.Context(), "SELECT 2"); err != nil {
 		t.Errorf("after one that cannot be prepared: %v", err)
+	}
+}
+
+// misnaming sends a wrong name in the next request to describe a statement.
+type misnaming struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (c misnaming) Write(b []byte) (int, error) {
+	name := []byte("Sdrawgate_")
+	if i := bytes.LastIndex(b, name); i >= 0 && c.armed.Swap(false) {
+		b = bytes.Clone(b)
+		b[i+len(name)] ^= 1
+	}
+	return c.Conn.Write(b)
+}
+
+// A statement that the server has prepared, but not described, as when the time for it was over, can
+// be prepared again.
+func TestPreparingEndsHalfway(t *testing.T) {
+	t.Parallel()
+	cfg, armed := configOf(t, pgtest.Shared(t).URL()), &atomic.Bool{}
+	cfg.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, c net.Conn) (net.Conn, error) {
+		return misnaming{c, armed}, nil
+	}
+	c, err := Connect(t.Context(), cfg, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	armed.Store(true)
+	if _, err := c.Exec(t.Context(), "SELECT 1"); err == nil {
+		t.Error("a statement is carried out that the server has not described")
+	}
+	if _, err := c.Exec(t.Context(), "SELECT 1"); err != nil {
+		t.Error(err)
 	}
 }
 
