@@ -310,7 +310,7 @@ func (k *checker) notifications(ctx context.Context) {
 	}
 	defer in.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is not used any more
 	const channel = "drawgate_check"
-	if _, err = in.Exec(ctx, "LISTEN "+channel); err == nil {
+	if err = in.Listen(ctx, channel); err == nil {
 		if _, err = k.c.Exec(ctx, "SELECT pg_notify('"+channel+"', '')"); err == nil {
 			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()

@@ -24,38 +24,33 @@ var (
 
 // SQLSTATE codes: https://www.postgresql.org/docs/15/errcodes-appendix.html.
 const (
-	codeUndefinedTable    = "42P01"
-	codeUndefinedColumn   = "42703"
-	codeTableTwice        = "42P07"
-	codeUndefinedSchema   = "3F000"
-	codeNoDatabase        = "3D000"
-	codePrivilege         = "42501"
-	codeReadOnly          = "25006"
-	codePlanChanged       = "0A000"
-	codeNoStatement       = "26000"
-	codeStatementTwice    = "42P05"
-	codeDiskFull          = "53100"
-	codeOutOfMemory       = "53200"
-	codeTooManyConns      = "53300"
-	codeLockTimeout       = "55P03"
-	codeCanceled          = "57014"
-	codeAdminShutdown     = "57P01"
-	codeCrashShutdown     = "57P02"
-	codeStarting          = "57P03"
-	codeIdleInTransaction = "25P03"
-	codeSerialization     = "40001"
-	codeDeadlock          = "40P01"
-	codeDivision          = "22012" // see statements.update
-	codeDamaged           = "XX001"
-	codeIndexDamaged      = "XX002"
-	codeCharacter         = "22021"
-	codeUntranslatable    = "22P05"
-	classConnection       = "08"
-	classData             = "22"
-	classLimit            = "54"
-	classAuthorization    = "28"
-	classOperator         = "57"
-	classResources        = "53"
+	codeUndefinedTable  = "42P01"
+	codeUndefinedColumn = "42703"
+	codeTableTwice      = "42P07"
+	codeUndefinedSchema = "3F000"
+	codeNoDatabase      = "3D000"
+	codePrivilege       = "42501"
+	codeReadOnly        = "25006"
+	codePlanChanged     = "0A000"
+	codeNoStatement     = "26000"
+	codeStatementTwice  = "42P05"
+	codeDiskFull        = "53100"
+	codeOutOfMemory     = "53200"
+	codeTooManyConns    = "53300"
+	codeLockTimeout     = "55P03"
+	codeCanceled        = "57014"
+	codeStarting        = "57P03"
+	codeSerialization   = "40001"
+	codeDeadlock        = "40P01"
+	codeDivision        = "22012" // see statements.update
+	codeDamaged         = "XX001"
+	codeIndexDamaged    = "XX002"
+	codeCharacter       = "22021"
+	codeUntranslatable  = "22P05"
+	classConnection     = "08"
+	classData           = "22"
+	classLimit          = "54"
+	classAuthorization  = "28"
 )
 
 // advice says what a code means and what to do about it.
@@ -166,11 +161,17 @@ func lost(err error) bool {
 		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !ours(err)
 	}
 	switch e.Code {
-	case codeAdminShutdown, codeCrashShutdown, codeIdleInTransaction, codeReadOnly, codePlanChanged, codeNoStatement,
-		codeStatementTwice:
+	case codeReadOnly, codePlanChanged, codeNoStatement, codeStatementTwice:
 		return true
 	}
-	return strings.HasPrefix(e.Code, classConnection)
+	return ended(e)
+}
+
+// ended reports whether an error is the last that a connection receives: a pooler says so, too, when
+// it has lost the server.
+func ended(e *pgconn.PgError) bool {
+	severity := cmp.Or(e.SeverityUnlocalized, e.Severity)
+	return severity == "FATAL" || severity == "PANIC" || strings.HasPrefix(e.Code, classConnection)
 }
 
 // ours reports whether an error arose in this process, by what a server answered.
@@ -183,9 +184,5 @@ func ours(err error) bool {
 // of it was done.
 func refused(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || strings.HasPrefix(e.Code, classConnection) { // a pooler says so when it has lost the server
-		return false
-	}
-	severity := cmp.Or(e.SeverityUnlocalized, e.Severity)
-	return severity != "FATAL" && severity != "PANIC"
+	return ok && !ended(e)
 }

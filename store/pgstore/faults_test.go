@@ -391,3 +391,22 @@ func TestServerNoticesDeadPeers(t *testing.T) {
 		t.Errorf("the server needs %d s to notice that nobody is there", n)
 	}
 }
+
+// TestServerThatClosesIdleConnections: one that was closed while nobody used it is no reason for a
+// call to fail.
+func TestServerThatClosesIdleConnections(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	url := server.Schema(t)
+	const app = "closes_idle"
+	s, plan := open(t, named(t, url, app)+"&options=-c%20idle_session_timeout%3D200ms", nil), hourly(t, many)
+	for range 2 {
+		mustTake(t, s, takeOf(plan, "k"))
+		until(t, "the server closes the connection", func() bool {
+			return server.Do("SELECT count(*) FROM pg_stat_activity WHERE application_name = '"+app+"'") == "0"
+		})
+	}
+	if n := used(t, s, plan, "k"); n != 2 {
+		t.Errorf("%d units are used, want 2", n)
+	}
+}

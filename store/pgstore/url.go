@@ -82,7 +82,11 @@ func parse(text string) (*address, error) {
 	if strings.Contains(u.EscapedPath(), "@") || u.Fragment != "" { // a / or # of a password has ended the host
 		return nil, invalid("%s", unreadable)
 	}
-	q, a := u.Query(), &address{conns: int32(max(leastConns, runtime.NumCPU()))}
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil { // what cannot be read would be left out
+		return nil, invalid("the URL's parameters cannot be read: they are separated by &, and a %% or ; in one of them must be written as %%25 or %%3B")
+	}
+	a := &address{conns: int32(max(leastConns, runtime.NumCPU()))}
 	for name, values := range q {
 		switch {
 		case len(values) > 1:

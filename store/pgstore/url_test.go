@@ -32,6 +32,20 @@ func TestPasswordsThatAreNotEscaped(t *testing.T) {
 	}
 }
 
+// TestParametersThatCannotBeRead are refused, and not left out: the store would use the tables of
+// another schema.
+func TestParametersThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, query := range []string{"schema=quotas;", "schema=100%", "pool_max_conns=1;", "password_file=/secret%zz", "password=se;secret"} {
+		err := pgstore.CheckURL("postgres://u@host/db?" + query)
+		if err == nil {
+			t.Errorf("%s is accepted", query)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error shows a part of it: %v", query, err)
+		}
+	}
+}
+
 // TestListenWithoutTLS: a server that listens without TLS is used for
 // notifications, too.
 func TestListenWithoutTLS(t *testing.T) {

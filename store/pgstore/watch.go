@@ -194,7 +194,7 @@ func (s *Store) listenOnce(ctx context.Context) error {
 		return err
 	}
 	defer c.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is not used any more
-	if err := c.Script(ctx, "LISTEN "+pg.Name(s.sql.channel)); err != nil {
+	if err := c.Listen(ctx, s.sql.channel); err != nil {
 		return err
 	}
 	// What a pooler has taken for somebody else's connection does not arrive.

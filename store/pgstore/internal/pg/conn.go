@@ -19,9 +19,10 @@ type Conn struct {
 	raw      *pgconn.PgConn
 	plain    bool
 	prepared map[string]*pgconn.StatementDescription // by their text; of statements, there are only a few
-	heard    []string                                // notifications
-	pool     *Pool                                   // nil: none has it
-	place    *puddle.Resource[*Conn]                 // in the pool, while it is in use
+	listens  bool
+	heard    []string                // notifications
+	pool     *Pool                   // nil: none has it
+	place    *puddle.Resource[*Conn] // in the pool, while it is in use
 }
 
 // Connect makes a connection. A plain one prepares no statements on the server, because a pooler
@@ -29,7 +30,11 @@ type Conn struct {
 func Connect(ctx context.Context, cfg *pgconn.Config, plain bool) (*Conn, error) {
 	c := &Conn{plain: plain, prepared: map[string]*pgconn.StatementDescription{}}
 	cfg = cfg.Copy()
-	cfg.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { c.heard = append(c.heard, n.Payload) }
+	cfg.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		if c.listens { // behind a pooler, others receive them, too
+			c.heard = append(c.heard, n.Payload)
+		}
+	}
 	var err error
 	if c.raw, err = pgconn.ConnectConfig(ctx, cfg); err != nil {
 		return nil, err
@@ -45,6 +50,12 @@ func (c *Conn) IsClosed() bool { return c.raw.IsClosed() }
 
 // Data returns what belongs to the connection, for those who receive its notices.
 func (c *Conn) Data() map[string]any { return c.raw.CustomData() }
+
+// Listen has the server send the notifications of a channel to this connection.
+func (c *Conn) Listen(ctx context.Context, channel string) error {
+	c.listens = true
+	return c.Script(ctx, "LISTEN "+Name(channel))
+}
 
 // Hear waits for a notification.
 func (c *Conn) Hear(ctx context.Context) (payload string, err error) {
@@ -198,25 +209,31 @@ func (c *Conn) prepare(ctx context.Context, b *Batch) error {
 	for _, s := range missing {
 		p.SendPrepare(s.name(), s.sql, s.oids)
 	}
-	if err := p.Sync(); err != nil {
-		_ = p.Close() // the error is the one above
-		return err
-	}
+	_ = p.Sync() // its error is that of the first result
 	for _, s := range missing {
-		res, err := p.GetResults()
-		if err != nil {
+		if err := c.described(p, s); err != nil {
 			_ = p.Close()
+			// The server may have prepared it nevertheless. Without an answer the connection is closed.
+			_ = c.raw.Deallocate(ctx, s.name())
 			return err
 		}
-		d, ok := res.(*pgconn.StatementDescription)
-		if !ok {
-			_ = p.Close()
-			return fmt.Errorf("the server answered to the preparing of a statement with %T", res)
-		}
-		d.Name, d.SQL, d.ParamOIDs = s.name(), s.sql, s.oids
-		c.prepared[s.sql] = d
 	}
 	return p.Close()
+}
+
+// described receives the description of a statement that is prepared.
+func (c *Conn) described(p *pgconn.Pipeline, s *statement) error {
+	res, err := p.GetResults()
+	if err != nil {
+		return err
+	}
+	d, ok := res.(*pgconn.StatementDescription)
+	if !ok {
+		return fmt.Errorf("the server answered to the preparing of a statement with %T", res)
+	}
+	d.Name, d.SQL, d.ParamOIDs = s.name(), s.sql, s.oids
+	c.prepared[s.sql] = d
+	return nil
 }
 
 // name returns a name under which a statement is prepared: the same name is always the same

@@ -1,13 +1,16 @@
 package pg
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -264,10 +267,47 @@ func TestPrepared(t *testing.T) {
 	}
 }
 
+// misnaming sends a wrong name in the next request to describe a statement.
+type misnaming struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (c misnaming) Write(b []byte) (int, error) {
+	name := []byte("Sdrawgate_")
+	if i := bytes.LastIndex(b, name); i >= 0 && c.armed.Swap(false) {
+		b = bytes.Clone(b)
+		b[i+len(name)] ^= 1
+	}
+	return c.Conn.Write(b)
+}
+
+// A statement that the server has prepared, but not described, as when the time for it was over, can
+// be prepared again.
+func TestPreparingEndsHalfway(t *testing.T) {
+	t.Parallel()
+	cfg, armed := configOf(t, pgtest.Shared(t).URL()), &atomic.Bool{}
+	cfg.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, c net.Conn) (net.Conn, error) {
+		return misnaming{c, armed}, nil
+	}
+	c, err := Connect(t.Context(), cfg, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	armed.Store(true)
+	if _, err := c.Exec(t.Context(), "SELECT 1"); err == nil {
+		t.Error("a statement is carried out that the server has not described")
+	}
+	if _, err := c.Exec(t.Context(), "SELECT 1"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNotifications(t *testing.T) {
 	t.Parallel()
 	c, other := connect(t, true), connect(t, false)
-	if err := c.Script(t.Context(), "LISTEN "+Name(`a"b`)); err != nil {
+	if err := c.Listen(t.Context(), `a"b`); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"one", "two"} {
@@ -282,6 +322,19 @@ func TestNotifications(t *testing.T) {
 	cancel()
 	if text, err := c.Hear(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("heard %q, %v", text, err)
+	}
+}
+
+// Behind a pooler, a connection receives what another one has listened for. Nobody would ever read
+// that.
+func TestNotificationsOfOthers(t *testing.T) {
+	t.Parallel()
+	c := connect(t, false)
+	if err := c.Script(t.Context(), "LISTEN others; NOTIFY others, 'text'"); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.heard) > 0 {
+		t.Errorf("keeps %q", c.heard)
 	}
 }
 
