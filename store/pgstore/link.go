@@ -28,6 +28,7 @@ type link struct {
 	pool   atomic.Pointer[pg.Pool] // replaced while mu is held; nil: none was needed yet
 	plain  bool                    // guarded by mu: without prepared statements, because a pooler does not keep them
 	closed bool                    // guarded by mu
+	ends   sync.WaitGroup          // pools that were replaced
 }
 
 func newLink(a *address, s *Store) *link {
@@ -153,7 +154,7 @@ func (l *link) withoutStatements(old *pg.Pool) {
 	}
 	l.log.Info("pgstore: a pooler stands before the server and keeps no prepared statements: going on without them")
 	if p, err := l.open(old); err == nil && p != old {
-		go old.Close() // it waits for those who use a connection
+		l.ends.Go(old.Close) // it waits for those who use a connection
 	}
 }
 
@@ -164,6 +165,7 @@ func (l *link) close() {
 	if p := l.pool.Load(); p != nil {
 		p.Close()
 	}
+	l.ends.Wait()
 }
 
 // noticeSoon has the server notice within six seconds that this machine is gone, or the network

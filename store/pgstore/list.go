@@ -9,6 +9,9 @@ import (
 	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
+// listRows is how many buckets are listed at a time: the record of one may have a MiB.
+const listRows = 100
+
 // List implements [store.Lister] for keys of exactly this tenant and policy.
 func (s *Store) List(ctx context.Context, tenant, policy string, yield func(store.Key) bool) error {
 	from := storekey.Start("", tenant, policy)
@@ -16,7 +19,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(stor
 	for {
 		var page []store.Key
 		n := 0
-		err := s.query(ctx, "list", s.sql.page, []any{from, end, pageRows}, func(r pg.Row) error {
+		err := s.query(ctx, "list", s.sql.page, []any{from, end, listRows}, func(r pg.Row) error {
 			n++
 			var row string
 			var parts, rec []byte
@@ -44,7 +47,7 @@ func (s *Store) List(ctx context.Context, tenant, policy string, yield func(stor
 				return nil
 			}
 		}
-		if n < pageRows {
+		if n < listRows {
 			return nil
 		}
 	}

@@ -250,8 +250,9 @@ func (s *statement) name() string {
 // Name returns a name as it is written in a statement. With several parts, the first one is the
 // schema.
 func Name(parts ...string) string {
-	for i, p := range parts {
-		parts[i] = `"` + strings.ReplaceAll(p, `"`, `""`) + `"`
+	var quoted []string
+	for _, p := range parts {
+		quoted = append(quoted, `"`+strings.ReplaceAll(p, `"`, `""`)+`"`)
 	}
-	return strings.Join(parts, ".")
+	return strings.Join(quoted, ".")
 }
