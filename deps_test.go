@@ -50,7 +50,7 @@ var rules = map[string]struct{ own, others []string }{
 	"internal/storekey":   {own: []string{"store"}},
 	"internal/journal":    {own: []string{"store", "internal/record"}},
 	"internal/awsbody":    {others: []string{"github.com/aws/smithy-go"}},
-	"internal/awstest":    {own: []string{"internal/needs", "internal/redistest"}},
+	"internal/awstest":    {own: []string{"", "internal/needs", "internal/redistest"}},
 	"internal/lambdaext":  {},
 	"internal/lambdatest": {own: []string{
 		"", "config", "internal/awstest", "internal/redistest", "internal/syncbuffer",

@@ -7,7 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/dynamostore"
 	"github.com/drawgate/drawgate/store/guard"
@@ -38,6 +42,24 @@ func TestMistakesOfDynamoDBURLs(t *testing.T) {
 				t.Errorf("%s in a %s: got %v, want %q", url, source, err, want)
 			}
 		}
+	}
+}
+
+// The tests of the store of tables use the document's policy as it is in Go.
+//
+// req: A1
+func TestPolicyOfTheTablesTestsIsThePreset(t *testing.T) {
+	t.Parallel()
+	data, err := config.Preset(config.GeminiTranslationBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, problems := config.Parse("preset", data)
+	if len(problems) > 0 {
+		t.Fatal(config.Problems(problems))
+	}
+	if diff := cmp.Diff([]drawgate.Policy{awstest.Gemini()}, c.Policies); diff != "" {
+		t.Errorf("awstest.Gemini is not the preset (-awstest +preset):\n%s", diff)
 	}
 }
 

@@ -186,7 +186,7 @@ func TestNewSecrets(t *testing.T) {
 func TestFileOfTenThousandKeys(t *testing.T) {
 	t.Parallel()
 	var keys strings.Builder
-	number := 10_000
+	number := needs.Rounds(1000, 10_000, 10_000)
 	if needs.Race { // which has nothing to find in it
 		number = 100
 	}

@@ -92,10 +92,7 @@ func TestChartStartsTheProgram(t *testing.T) {
 // startChart runs a rendered container's program on loopback addresses, on a store of its own.
 func startChart(t *testing.T, file string, c *chartContainer) {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := binary(t)
 	s := &testbed{t: t, dir: t.TempDir(), swap: strings.NewReplacer()}
 	secrets := filepath.Join(s.dir, "secrets")
 	if err := os.Mkdir(secrets, 0o700); err != nil {

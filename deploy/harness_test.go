@@ -27,21 +27,36 @@ import (
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
-// binary builds drawgate once, and returns its path.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "drawgate")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "drawgate")
+// built is the folder of the program, which TestMain removes.
+var built string
+
+// build builds drawgate once, and returns its path.
+var build = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(built, "drawgate")
 	return path, needs.Drawgate("..", path)
 })
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+// binary returns the path of drawgate for a test that starts it. -short leaves such a test out, as
+// it leaves out each that starts a program: see startWith.
+func binary(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs the program drawgate: left out by -short")
 	}
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestMain(m *testing.M) {
+	var err error
+	if built, err = os.MkdirTemp("", "drawgate"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(built)
 	os.Exit(code)
 }
 
@@ -146,11 +161,7 @@ func (s *testbed) copied(path string) {
 
 func (s *testbed) startGate() {
 	s.t.Helper()
-	path, err := binary()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.daemon = s.start(path, "serve", "--config", "drawgate.yaml")
+	s.daemon = s.start(binary(s.t), "serve", "--config", "drawgate.yaml")
 	s.await("http://"+s.gate+"/readyz", http.StatusOK)
 }
 

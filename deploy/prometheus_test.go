@@ -115,12 +115,8 @@ func (w *watched) watchQueue() {
 	if err := c.Do(w.t.Context(), c.B().Rpush().Key("jobs").Element("1", "2").Build()).Error(); err != nil {
 		w.t.Fatal(err)
 	}
-	path, err := binary()
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	w.queues = redistest.FreeAddr(w.t)
-	w.start(path, "queue", "metrics", "--broker", w.redis.URL(), "--queue", "jobs", "--listen", w.queues)
+	w.start(binary(w.t), "queue", "metrics", "--broker", w.redis.URL(), "--queue", "jobs", "--listen", w.queues)
 	w.await("http://"+w.queues+"/metrics", http.StatusOK)
 }
 

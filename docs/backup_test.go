@@ -8,15 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // TestBackupIsOfTheDatabase runs the page's commands for a backup: the backup has what the database
 // has, and nobody else can read it. Without the database they fail, and make none.
 func TestBackupIsOfTheDatabase(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("sqlite3"); err != nil {
-		t.Skip(err)
-	}
+	needs.Program(t, "sqlite3")
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}

@@ -141,6 +141,7 @@ type reader struct {
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
+	python, node := needs.Tool(t, "sdk-python/bin"), needs.Tool(t, "node/bin")
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
@@ -149,10 +150,8 @@ func newReader(t *testing.T) *reader {
 		_, r.ports[port], _ = net.SplitHostPort(redistest.FreeAddr(t))
 	}
 	r.env = []string{
-		"PATH=" + strings.Join([]string{
-			built, needs.Tool(t, "sdk-python/bin"), needs.Tool(t, "node/bin"),
-			os.Getenv("PATH"),
-		}, ":"), "HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir,
+		"PATH=" + strings.Join([]string{built, python, node, os.Getenv("PATH")}, ":"),
+		"HOME=" + r.dir, "XDG_STATE_HOME=" + r.dir, "XDG_DATA_HOME=" + r.dir,
 		"XDG_CONFIG_HOME=" + r.dir,
 		"DRAWGATE_LISTEN=127.0.0.1:" + r.ports["7878"], "DRAWGATE_ADMIN_LISTEN=127.0.0.1:" + r.ports["7879"],
 		"DRAWGATE_STORE_TIMEOUT=30s", // a busy machine may have a slow disk

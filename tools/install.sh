@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # program:package
-needs="systemd-analyze:systemd redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy rabbitmq-server:rabbitmq-server postgres:postgresql pgbouncer:pgbouncer chromium:chromium tmux:tmux spin:spin gcc:gcc"
+needs="systemd-analyze:systemd redis-server:redis-server prometheus:prometheus promtool:prometheus nginx:nginx-light caddy:caddy haproxy:haproxy rabbitmq-server:rabbitmq-server postgres:postgresql pgbouncer:pgbouncer chromium:chromium tmux:tmux spin:spin gcc:gcc sqlite3:sqlite3"
 PATH="$PATH:/usr/sbin"
 # Debian has the programs of each version of PostgreSQL in a folder that is not on the PATH.
 for bin in /usr/lib/postgresql/*/bin; do

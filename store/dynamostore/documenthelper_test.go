@@ -26,7 +26,6 @@ import (
 	"github.com/aws/smithy-go/transport/http/protocol/awsquery"
 
 	"github.com/drawgate/drawgate"
-	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/internal/storekey"
 	"github.com/drawgate/drawgate/llm"
@@ -257,30 +256,16 @@ func (c *cloud) process(t *testing.T, prefix string, also ...*dynamostore.Observ
 	return in
 }
 
-// limit gives the instance a limiter by the document's preset on a store. opts may be nil.
+// limit gives the instance a limiter by the document's policy on a store: 5 requests and 250,000
+// tokens a minute, 25 requests a day, one of which is never used. opts may be nil.
 func (in *instance) limit(store store.Store, opts *drawgate.Options) {
 	in.t.Helper()
-	lim, err := drawgate.New(store, gemini(in.t), opts)
+	lim, err := drawgate.New(store, awstest.Gemini(), opts)
 	if err != nil {
 		in.t.Fatal(err)
 	}
 	in.t.Cleanup(func() { _ = lim.Close() })
 	in.lim = lim
-}
-
-// gemini is the document's policy: 5 requests and 250,000 tokens a minute, 25 requests a day, one
-// of which is never used.
-func gemini(t *testing.T) drawgate.Policy {
-	t.Helper()
-	text, err := config.Preset(config.GeminiTranslationBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, problems := config.Parse("preset", text)
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	return c.Policies[0]
 }
 
 // The limits of the policy, in its order.

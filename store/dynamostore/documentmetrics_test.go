@@ -15,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/incident"
+	"github.com/drawgate/drawgate/internal/awstest"
 	"github.com/drawgate/drawgate/llm"
 	"github.com/drawgate/drawgate/llm/simulator"
 	"github.com/drawgate/drawgate/outbound"
@@ -154,7 +155,7 @@ func alertOnViolations(t *testing.T, c *cloud, prefix string) {
 	m, metric := c.metrics(t, prefix)
 
 	in := c.process(t, prefix)
-	policy := gemini(t)
+	policy := awstest.Gemini()
 	policy.Name = "gemini-2.5-pro" // a call counts by the policy of its model
 	lim, err := drawgate.New(in.store, policy, nil)
 	if err != nil {

@@ -79,12 +79,13 @@ func TestFair(t *testing.T) {
 	for name, l := range simulated {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const procs, perProc = 8, 500
+			const procs = 8
+			perProc := int64(needs.Rounds(250, 500, 500))
 			for _, excess := range []int64{2, 8} { // how many times what there is they ask for
 				l.Amount = procs * perProc * 60 / excess
 				w := newWorld(2, store.Policy{Limits: []store.Limit{l}})
 				for range procs {
-					w.start(perProc)
+					w.start(float64(perProc))
 				}
 				w.run(int64(10 * time.Minute))
 				w.check(t, l, 0.98)

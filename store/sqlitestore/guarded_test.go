@@ -17,6 +17,9 @@ import (
 func TestGuardedStore(t *testing.T) {
 	needs.NoRace(t) // which sees guard and stores in their own tests
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("left out by -short: store/guard runs the suite over SQLite, and over a store with a clock of the test")
+	}
 	storetest.Run(t, storetest.Wrapped(harness(), func(t *testing.T, s store.Store) store.Store {
 		t.Helper()
 		g := guard.New(s, &guard.Options{Instances: 1, Timeout: time.Minute})
