@@ -1,13 +1,15 @@
-package pgstore_test
+package config_test
 
 import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/api"
@@ -16,6 +18,8 @@ import (
 	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/server"
 )
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 // Tasks are checked against two tiers, recorded with their type and id, and cancelled if they fail.
 // Without the database the long tier steps aside, and the short one stays; the log and the health say
@@ -100,11 +104,16 @@ policies:
 	}
 
 	pg.Restart()
-	until(t, "the store decides again", func() bool {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var h api.Health
 		do("GET", "/readyz", "", &h)
-		return h.Status == "ok"
-	})
+		if h.Status == "ok" {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the store does not decide again: %+v", h)
+		}
+	}
 	settled(task("5", true, false), "") // with 1, 3 and 4
 	task("6", false, false)
 	var last api.Event
