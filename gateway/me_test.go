@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,13 +218,13 @@ func TestMeSaysNothingOfOthers(t *testing.T) {
 // peeking counts what is read of a store, which may be down.
 type peeking struct {
 	store.Store
-	peeks int
-	down  bool
+	peeks atomic.Int64
+	down  atomic.Bool
 }
 
 func (c *peeking) Peek(ctx context.Context, buckets []store.BucketCost, priority int8, out []store.State) error {
-	c.peeks++
-	if c.down {
+	c.peeks.Add(1)
+	if c.down.Load() {
 		return &store.Error{Store: "test", Op: "peek", Err: errors.New("away")}
 	}
 	return c.Store.Peek(ctx, buckets, priority, out)
@@ -246,16 +247,16 @@ func TestMeAsksTheStoreSeldom(t *testing.T) {
 			b.aboutKey(alice)
 			time.Sleep(10 * time.Millisecond)
 		}
-		if each := 2; inner.peeks > 6*each {
-			t.Errorf("%d reads in 10 s, want two buckets every 2 s", inner.peeks)
+		if n := inner.peeks.Load(); n > 6*2 {
+			t.Errorf("%d reads in 10 s, want two buckets every 2 s", n)
 		}
-		inner.down = true
+		inner.down.Store(true)
 		time.Sleep(2 * time.Second)
 		got := b.do(b.raw(t.Context(), http.MethodGet, wire.PathMe, "", "Authorization: Bearer "+alice))
 		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
 			t.Errorf("a store that is away: %d %s", got.status, got.body)
 		}
-		inner.down = false
+		inner.down.Store(false)
 		time.Sleep(2 * time.Second) // as the other one, this answer is given again for so long
 		if me := b.aboutKey(alice); len(me.Limits) != 2 {
 			t.Errorf("%+v", me)
