@@ -23,11 +23,12 @@ TAGS := grpcnotrace
 # The largest size that the program may have, in bytes.
 MAX_SIZE := 55600000
 
-# For the compiler. tools/test.sh has the same: what is compiled for one is there for the other. Without inlining the commands of
-# rueidis take a third less to compile, and the other code named here a fifth. What it does in tests takes little time.
+# For the compiler. tools/test.sh has the same: what is compiled for one is there for the other.
 FEW_GC := GOGC=off GOMEMLIMIT=1GiB
+GCFLAGS := '-gcflags=all=-dwarf=false -c=1'
+# For "make quick". Without inlining the commands of rueidis take a third less to compile, and the other code named here a fifth; but
+# where it has to work, in "make test", it is slower.
 NO_INLINING := github.com/redis github.com/aws github.com/getkin github.com/drawgate/drawgate/cmd github.com/drawgate/drawgate/config
-GCFLAGS := '-gcflags=all=-dwarf=false -c=1' $(NO_INLINING:%='-gcflags=%/...=-dwarf=false -c=1 -l')
 
 # The systems that the tests do not run on: all code and all tests are compiled for them.
 PLATFORMS := windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
@@ -60,7 +61,7 @@ traefik:
 # The compiler has more to do here than the tests. It is quicker without debug information and without C, by a sixth if its garbage
 # collector runs only when it uses much memory, and with one thread for each package. More packages at a time than processors,
 # because some tests wait; those that wait longest go first. tools/quick.sh says what vet leaves out.
-quick: export GOFLAGS += -ldflags=-s $(GCFLAGS)
+quick: export GOFLAGS += -ldflags=-s $(GCFLAGS) $(NO_INLINING:%='-gcflags=%/...=-dwarf=false -c=1 -l')
 quick:
 	MODCACHE=$$($(GO) env GOMODCACHE) STD=$$($(GO) env GOROOT)/src CGO_ENABLED=0 $(FEW_GC) \
 		$(GO) test -short -vet=all -toolexec='$(CURDIR)/tools/quick.sh' -p $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) \
