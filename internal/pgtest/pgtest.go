@@ -73,13 +73,14 @@ var all struct {
 	server    *Server
 	startOnce sync.Once
 	startErr  error
+	idle      chan *pgconn.PgConn // to the shared server
 }
 
 // Run runs the tests of a package, and then stops what they shared:
 //
 //	func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 func Run(m *testing.M) int {
-	all.run = true
+	all.run, all.idle = true, make(chan *pgconn.PgConn, 8)
 	defer func() {
 		if all.server != nil {
 			all.server.remove()
@@ -294,17 +295,46 @@ func (s *Server) Do(sql string) string {
 	return text
 }
 
-func (s *Server) try(sql string) (string, error) { return query(s.URL(), sql) }
-
-func query(url, sql string) (string, error) {
+func (s *Server) try(sql string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := pgconn.Connect(ctx, url)
+	c, err := s.connect(ctx)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = c.Close(ctx) }()
-	results, err := c.Exec(ctx, sql).ReadAll()
+	defer s.release(ctx, c)
+	return answers(c.Exec(ctx, sql).ReadAll())
+}
+
+// connect returns a connection to the server.
+func (s *Server) connect(ctx context.Context) (*pgconn.PgConn, error) {
+	if s.shared {
+		select {
+		case c := <-all.idle:
+			return c, nil
+		default:
+		}
+	}
+	return pgconn.Connect(ctx, s.URL())
+}
+
+// release keeps a connection to the shared server for the next one: most of what a short statement
+// costs is the process of a new connection.
+func (s *Server) release(ctx context.Context, c *pgconn.PgConn) {
+	if s.shared && !c.IsClosed() && c.TxStatus() == 'I' {
+		if _, err := c.Exec(ctx, "DISCARD ALL").ReadAll(); err == nil {
+			select {
+			case all.idle <- c:
+				return
+			default:
+			}
+		}
+	}
+	_ = c.Close(ctx) // nobody uses it any more
+}
+
+// answers returns the rows of all answers.
+func answers(results []*pgconn.Result, err error) (string, error) {
 	var lines []string
 	for _, result := range results {
 		for _, row := range result.Rows {

@@ -1,12 +1,15 @@
 package pgtest
 
 import (
+	"context"
 	"net"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 func TestMain(m *testing.M) { os.Exit(Run(m)) }
@@ -133,7 +136,7 @@ func TestPoolerLendsConnectionsForATransaction(t *testing.T) {
 	}
 	var pids []string
 	for range 2 { // each time on a new connection to PgBouncer
-		pid, err := query(base, "SELECT pg_backend_pid()")
+		pid, err := onNew(base, "SELECT pg_backend_pid()")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,4 +145,16 @@ func TestPoolerLendsConnectionsForATransaction(t *testing.T) {
 	if pids[0] != pids[1] {
 		t.Errorf("a pool of one connection uses processes %v", pids)
 	}
+}
+
+// onNew runs SQL on a new connection.
+func onNew(url, sql string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := pgconn.Connect(ctx, url)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close(ctx) //nolint:errcheck // it is not used any more
+	return answers(c.Exec(ctx, sql).ReadAll())
 }
