@@ -155,6 +155,6 @@ func onNew(url, sql string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer c.Close(ctx) //nolint:errcheck // it is not used any more
+	defer c.Close(ctx)
 	return answers(c.Exec(ctx, sql).ReadAll())
 }
