@@ -125,6 +125,14 @@ func TestFindings(t *testing.T) {
 		return at
 	}
 	schema := func(at string) string { u, _ := url.Parse(at); return u.Query().Get("schema") }
+	ofVersion := func(version string) func(t *testing.T) string {
+		return func(t *testing.T) string {
+			t.Helper()
+			at := ready(t)
+			server.Do("UPDATE " + schema(at) + ".drawgate_setting SET value = '" + version + "'")
+			return at
+		}
+	}
 	for name, c := range map[string]struct {
 		url      func(t *testing.T) string
 		want     string
@@ -155,21 +163,11 @@ func TestFindings(t *testing.T) {
 			want: "tables: the table drawgate_document is missing, or another program has made it",
 		},
 		"a version that is none": {
-			url: func(t *testing.T) string {
-				t.Helper()
-				at := ready(t)
-				server.Do("UPDATE " + schema(at) + ".drawgate_setting SET value = 'x'")
-				return at
-			},
+			url:  ofVersion("x"),
 			want: `tables: the table drawgate_setting says that their version is "x", and this program knows 1 to 1`,
 		},
 		"an old version": {
-			url: func(t *testing.T) string {
-				t.Helper()
-				at := ready(t)
-				server.Do("UPDATE " + schema(at) + ".drawgate_setting SET value = '0'")
-				return at
-			},
+			url:  ofVersion("0"),
 			want: `tables: the table drawgate_setting says that their version is "0", and this program knows 1 to 1`,
 		},
 		"an encoding without all characters": {
@@ -242,8 +240,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestStandbysAreWarnedOf: commits do not wait for those that follow, so one that takes the place of
-// the server may have forgotten answers.
+// TestStandbysAreWarnedOf: commits do not wait for those that follow, so one that takes the place
+// of the server may have forgotten answers.
 func TestStandbysAreWarnedOf(t *testing.T) {
 	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
@@ -299,9 +297,8 @@ func TestPasswordOfAFile(t *testing.T) {
 func ExampleGrantsSQL() {
 	text, err := pgstore.GrantsSQL("postgres://app@db/quotas?schema=limits", "", pgstore.GrantOptions{})
 	fmt.Println(text, err)
-	// Output:
-	// GRANT CONNECT ON DATABASE "quotas" TO "app";
-	// GRANT USAGE ON SCHEMA "limits" TO "app";
-	// GRANT SELECT, INSERT, UPDATE, DELETE ON "limits"."drawgate_setting", "limits"."drawgate_bucket", "limits"."drawgate_history", "limits"."drawgate_document" TO "app";
+	// Output: GRANT CONNECT ON DATABASE "quotas" TO "app"; GRANT USAGE ON SCHEMA "limits" TO "app";
+	// GRANT SELECT, INSERT, UPDATE, DELETE ON "limits"."drawgate_setting", "limits"."drawgate_bucket",
+	// "limits"."drawgate_history", "limits"."drawgate_document" TO "app";
 	//  <nil>
 }

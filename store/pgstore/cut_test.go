@@ -256,8 +256,8 @@ func TestCommitArrivesLate(t *testing.T) {
 	}
 }
 
-// TestAnswersCutInTheMiddle cuts the connection within an answer of many rows: it is read again, and
-// no row is seen twice.
+// TestAnswersCutInTheMiddle cuts the connection within an answer of many rows: it is read again,
+// and no row is seen twice.
 func TestAnswersCutInTheMiddle(t *testing.T) {
 	t.Parallel()
 	direct, through, c := throughCutter(t, pgtest.Shared(t))

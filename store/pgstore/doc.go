@@ -1,9 +1,10 @@
 // Package pgstore keeps buckets in PostgreSQL (14 or newer), so that any number of processes share
 // them.
 //
-// Each bucket is one row. A decision is made within one transaction of two round trips: the rows are
-// locked in the order of their keys and read, together with the server's clock; what has changed is
-// written and committed. What is refused writes nothing, but for the ticket of a take that may wait.
+// Each bucket is one row. A decision is made within one transaction of two round trips: the rows
+// are locked in the order of their keys and read, together with the server's clock; what has
+// changed is written and committed. What is refused writes nothing, but for the ticket of a take
+// that may wait.
 //
 // # Calls that go together
 //

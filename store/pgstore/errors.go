@@ -167,8 +167,8 @@ func lost(err error) bool {
 	return ended(e)
 }
 
-// ended reports whether an error is the last that a connection receives: a pooler says so, too, when
-// it has lost the server.
+// ended reports whether an error is the last that a connection receives: a pooler says so, too,
+// when it has lost the server.
 func ended(e *pgconn.PgError) bool {
 	severity := cmp.Or(e.SeverityUnlocalized, e.Severity)
 	return severity == "FATAL" || severity == "PANIC" || strings.HasPrefix(e.Code, classConnection)

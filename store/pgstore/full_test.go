@@ -14,8 +14,8 @@ import (
 )
 
 // TestFullBucket fills a bucket with open reservations until its record is as large as it may be.
-// Takes of it fail from then on; what gives units back is carried out, and so is what others want of
-// other buckets, also in the same transaction.
+// Takes of it fail from then on; what gives units back is carried out, and so is what others want
+// of other buckets, also in the same transaction.
 func TestFullBucket(t *testing.T) {
 	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()

@@ -20,8 +20,8 @@ func noise(n int) string {
 	return b.String()
 }
 
-// TestLongHistory takes with names and labels that are longer than an index takes, and finds them in
-// the history.
+// TestLongHistory takes with names and labels that are longer than an index takes, and finds them
+// in the history.
 func TestLongHistory(t *testing.T) {
 	t.Parallel()
 	s, plan := open(t, pgtest.Shared(t).Schema(t), nil), hourly(t, many)

@@ -35,8 +35,8 @@ type note struct {
 }
 
 // MostRecord is how many bytes the record of a bucket may have after a take, and so many again what
-// the history will say of its reservations: each take reads and writes all of it. What is not a take
-// is always written, because it may give units back.
+// the history will say of its reservations: each take reads and writes all of it. What is not a
+// take is always written, because it may give units back.
 const MostRecord = 1 << 20
 
 var errTooLarge = fmt.Errorf("the bucket has more than %d bytes: a limit that is exact, or many open reservations, "+

@@ -60,8 +60,8 @@ func newStatements(schema, prefix string) (*statements, error) {
 		version: names(`SELECT value FROM {setting} WHERE name = 'schema'`),
 		insert: names(`INSERT INTO {bucket} (key, parts) SELECT k, p FROM unnest($1::text[], $2::bytea[]) AS n(k, p)
 			ORDER BY k COLLATE "C" ON CONFLICT (key) DO NOTHING`),
-		// The time-out bounds how long others wait for a process that stops before it answers. A plan that
-		// was made while the table was small would read all of it, until the table is analyzed.
+		// The time-out bounds how long others wait for a process that stops before it answers. A plan
+		// that was made while the table was small would read all of it, until the table is analyzed.
 		begin: `SELECT set_config('idle_in_transaction_session_timeout', '2s', true), set_config('enable_seqscan', 'off', true)`,
 		// The clock is read after each lock: the last reading is after all of them.
 		lock: names(`SELECT key, place::text, record, line, notes, marks, clock_timestamp()

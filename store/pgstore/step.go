@@ -14,8 +14,8 @@ import (
 	"github.com/drawgate/drawgate/store/pgstore/internal/pg"
 )
 
-// step is a transaction that answers several calls. It takes two round trips: the rows are locked in
-// the order of their keys and read, with the clock; what has changed is written, and committed.
+// step is a transaction that answers several calls. It takes two round trips: the rows are locked
+// in the order of their keys and read, with the clock; what has changed is written, and committed.
 // Between the two everything is decided here, by package record.
 type step struct {
 	s      *Store
@@ -323,8 +323,8 @@ const (
 
 // look looks once for the transaction's mark. It inserts the row first, and takes that back: a row
 // that the transaction has inserted is seen by nobody until it ends, but for those who insert it,
-// too, and wait for that. If the transaction has ended, a standby for which the server waits may not
-// have it yet: this one commits then, which waits for that.
+// too, and wait for that. If the transaction has ended, a standby for which the server waits may
+// not have it yet: this one commits then, which waits for that.
 func (st *step) look(ctx context.Context, r *row) (done, known bool, err error) {
 	conn, err := st.s.link.acquire(ctx)
 	if err != nil {
@@ -483,7 +483,8 @@ func (r *row) keep(id string, n note) {
 	r.notes[id] = n
 }
 
-// decideInLine decides a take with the lines of its buckets, if anybody waits there or the take may.
+// decideInLine decides a take with the lines of its buckets, if anybody waits there or the take
+// may.
 func (st *step) decideInLine(t *store.Take, rows []*row, recs []*record.Record) store.Verdict {
 	lines := st.lines(rows, t.Ticket != nil)
 	if lines == nil {

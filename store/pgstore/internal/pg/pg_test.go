@@ -282,8 +282,8 @@ func (c misnaming) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A statement that the server has prepared, but not described, as when the time for it was over, can
-// be prepared again.
+// A statement that the server has prepared, but not described, as when the time for it was over,
+// can be prepared again.
 func TestPreparingEndsHalfway(t *testing.T) {
 	t.Parallel()
 	cfg, armed := configOf(t, pgtest.Shared(t).URL()), &atomic.Bool{}

@@ -70,7 +70,8 @@ func encode(arg any) (oid uint32, value []byte, err error) {
 }
 
 // list returns an array of one dimension:
-// https://github.com/postgres/postgres/blob/REL_15_STABLE/src/backend/utils/adt/arrayfuncs.c (array_recv).
+// https://github.com/postgres/postgres/blob/REL_15_STABLE/src/backend/utils/adt/arrayfuncs.c
+// (array_recv).
 func list[T any](values []T, oid uint32) []byte {
 	if values == nil {
 		return nil
