@@ -297,8 +297,9 @@ func TestPasswordOfAFile(t *testing.T) {
 func ExampleGrantsSQL() {
 	text, err := pgstore.GrantsSQL("postgres://app@db/quotas?schema=limits", "", pgstore.GrantOptions{})
 	fmt.Println(text, err)
-	// Output: GRANT CONNECT ON DATABASE "quotas" TO "app"; GRANT USAGE ON SCHEMA "limits" TO "app";
-	// GRANT SELECT, INSERT, UPDATE, DELETE ON "limits"."drawgate_setting", "limits"."drawgate_bucket",
-	// "limits"."drawgate_history", "limits"."drawgate_document" TO "app";
+	// Output:
+	// GRANT CONNECT ON DATABASE "quotas" TO "app";
+	// GRANT USAGE ON SCHEMA "limits" TO "app";
+	// GRANT SELECT, INSERT, UPDATE, DELETE ON "limits"."drawgate_setting", "limits"."drawgate_bucket", "limits"."drawgate_history", "limits"."drawgate_document" TO "app";
 	//  <nil>
 }
