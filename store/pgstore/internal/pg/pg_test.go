@@ -76,24 +76,23 @@ func both(t *testing.T, f func(t *testing.T, c *Conn)) {
 // The server reads what is written as what it is, and what it writes is read so.
 func TestValues(t *testing.T) {
 	t.Parallel()
-	text := rapid.Custom(func(t *rapid.T) string {
-		return strings.ReplaceAll(rapid.String().Draw(t, "text"), "\x00", "") // the server takes none
-	})
-	bytes := rapid.SliceOf(rapid.Byte())
 	type row struct {
-		Text    string
-		OrNone  *string
-		Bytes   []byte
-		Bool    bool
-		Big     int64
-		Middle  int32
-		Small   int16
-		Texts   []string
-		Given   bool
-		Lengths string
-		Sums    string
+		Text   string
+		OrNone *string
+		Bytes  []byte
+		Bool   bool
+		Big    int64
+		Middle int32
+		Small  int16
+		Texts  []string
+		Given  bool
 	}
 	both(t, func(t *testing.T, c *Conn) {
+		// Generators are not for several goroutines.
+		text := rapid.Custom(func(t *rapid.T) string {
+			return strings.ReplaceAll(rapid.String().Draw(t, "text"), "\x00", "") // the server takes none
+		})
+		bytes := rapid.SliceOf(rapid.Byte())
 		rapid.Check(t, func(t *rapid.T) {
 			want := row{
 				Text: text.Draw(t, "text"), Bytes: bytes.Draw(t, "bytes"), Bool: rapid.Bool().Draw(t, "bool"),
