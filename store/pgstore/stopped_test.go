@@ -67,15 +67,19 @@ func TestStoppedHolder(t *testing.T) {
 			until(t, "another take waits", func() bool { return waitingForLock(server, "waits_"+name) })
 			var alive int64 // when the holder's transaction was seen last, in µs
 			until(t, "the holder's transaction is ended", func() bool {
-				// The clock is read first: the transaction is there still later.
-				now, state, _ := strings.Cut(server.Do("SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint; "+
-					"SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' "+
-					"AND application_name = 'holds_"+name+"'"), "\n")
-				if state == "1" {
+				// The clock is read first: the transaction's locks are held still later. (What a server says
+				// of its activity may be older than that.)
+				now, locks, _ := strings.Cut(server.Do("SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint; "+
+					"SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND granted "+
+					"AND pid IN (SELECT pid FROM pg_stat_activity WHERE application_name = 'holds_"+name+"')"), "\n")
+				if locks == "1" {
 					alive, _ = strconv.ParseInt(now, 10, 64)
 				}
-				return state == "0"
+				return locks == "0"
 			})
+			if alive == 0 {
+				t.Error("the holder's transaction was never seen")
+			}
 			if err := <-waited; err != nil || !v.Allowed {
 				t.Fatalf("the one that waited: allowed %t, %v", v.Allowed, err)
 			}

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,11 +14,22 @@ import (
 	"github.com/drawgate/drawgate/store/guard"
 )
 
-// listens waits until a connection with a name listens for notifications.
-func listens(t *testing.T, server *pgtest.Server, name string) {
+// listens waits until a connection with a name listens for notifications, and returns its process.
+func listens(t *testing.T, server *pgtest.Server, name string) (pid string) {
 	t.Helper()
 	until(t, "a store listens", func() bool {
-		return server.Do("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND application_name = '"+name+"'") == "1"
+		pid = server.Do("SELECT pid FROM pg_stat_activity WHERE state = 'idle' AND query LIKE 'LISTEN%' AND application_name = '" + name + "'")
+		return pid != "" && !strings.Contains(pid, "\n")
+	})
+	return pid
+}
+
+// unplug ends a connection, and waits until it is gone.
+func unplug(t *testing.T, server *pgtest.Server, pid string) {
+	t.Helper()
+	server.Do("SELECT pg_terminate_backend(" + pid + ")")
+	until(t, "the connection is gone", func() bool {
+		return server.Do("SELECT count(*) FROM pg_stat_activity WHERE pid = "+pid) == "0"
 	})
 }
 
@@ -40,7 +52,7 @@ func TestOtherProcessesAreNotified(t *testing.T) {
 	heard := make(chan store.Key, 10)
 	defer waiting.Watch(heard)()
 	for range 2 {
-		listens(t, server, "listens")
+		pid := listens(t, server, "listens")
 		for _, name := range []string{"another", "k"} {
 			grant := store.NewGrant()
 			held := takeOf(plan, name)
@@ -75,7 +87,7 @@ func TestOtherProcessesAreNotified(t *testing.T) {
 		for len(heard) > 0 { // of what it did itself
 			<-heard
 		}
-		server.Do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND application_name = 'listens'")
+		unplug(t, server, pid)
 	}
 }
 
