@@ -247,6 +247,9 @@ func (r *rush) arrive(ctx, brief context.Context, leavers *sync.WaitGroup, burst
 //
 // req: B1, C5
 func TestThousandWaitersForReal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: the other tests of this file have a clock of their own")
+	}
 	t.Parallel()
 	rate, burst, apart := int64(500), int64(50), time.Duration(0)
 	if long {

@@ -14,6 +14,14 @@ import (
 	"github.com/drawgate/drawgate/internal/needs"
 )
 
+// notShort leaves a test of the heap out by -short.
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: moves hundreds of MiB")
+	}
+}
+
 // heap returns how many bytes of memory are in use, without what can be collected.
 func heap() int64 {
 	var m runtime.MemStats
@@ -43,8 +51,8 @@ const mib = 1 << 20
 // req: C12
 func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it measures the heap
 	needs.NoRace(t)
-	const most = 4 * mib
-	size := int64(needs.Rounds(6, 16, 16)) * mib
+	notShort(t)
+	const most, size = 4 * mib, int64(16 * mib)
 	event := `data: {"choices":[{"index":0,"delta":{"content":"word"}}]}` + "\n\n"
 	for name, c := range map[string]struct {
 		first, again, kind string
@@ -110,7 +118,8 @@ func TestEndlessAnswersTakeLittleMemory(t *testing.T) { // not parallel: it meas
 //
 // req: C12
 func TestManyLargeRequestsTakeBoundedMemory(t *testing.T) { // not parallel: it measures the heap
-	needs.NoRace(t)                                    // which sees large requests at once in TestManyLargeRequests
+	needs.NoRace(t) // which sees large requests at once in TestManyLargeRequests
+	notShort(t)
 	const size, requests, most = 8 * mib, 16, 40 * mib // two, and what the loopback has
 	b := newBench(t, func(s *setup) { s.options.MaxBody, s.options.Bodies = size, 2*size })
 	before := heap()
@@ -161,6 +170,7 @@ func TestManyLargeRequestsTakeBoundedMemory(t *testing.T) { // not parallel: it 
 // req: C12
 func TestLargeRequestsTakeTheirSize(t *testing.T) { // not parallel: it measures the heap
 	needs.NoRace(t) // as above
+	notShort(t)
 	const size, requests = 8 * mib, 12
 	held, end := make(chan struct{}, requests), make(chan struct{})
 	b := newBench(t, func(s *setup) {
