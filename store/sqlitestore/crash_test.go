@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
@@ -25,7 +26,7 @@ const tightPerRound = 5
 // req: D2 D11 C1 E1
 func TestKill(t *testing.T) {
 	t.Parallel()
-	rounds := 20
+	rounds := needs.Rounds(5, 20, 20)
 	if text := os.Getenv("DRAWGATE_CRASH_ROUNDS"); text != "" {
 		var err error
 		if rounds, err = strconv.Atoi(text); err != nil {

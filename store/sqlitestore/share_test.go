@@ -18,7 +18,10 @@ import (
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	processes, goroutines, d, amount := 4, 16, 1500*time.Millisecond, int64(2000)
-	if needs.Long() {
+	switch {
+	case testing.Short():
+		d, amount = d/3, amount/4
+	case needs.Long():
 		processes, goroutines, d, amount = 8, 64, 10*time.Second, 20_000
 	}
 	zone := dayZone()
