@@ -28,7 +28,7 @@ FEW_GC := GOGC=off GOMEMLIMIT=1GiB
 GCFLAGS := '-gcflags=all=-dwarf=false -c=1'
 # For "make quick". Without inlining the commands of rueidis take a third less to compile, and the other code named here a fifth; but
 # where it has to work, in "make test", it is slower.
-NO_INLINING := github.com/redis github.com/aws github.com/getkin github.com/drawgate/drawgate/cmd github.com/drawgate/drawgate/config
+NO_INLINING := github.com/redis github.com/aws github.com/getkin github.com/jackc github.com/envoyproxy github.com/drawgate/drawgate/cmd github.com/drawgate/drawgate/config
 
 # The systems that the tests do not run on: all code and all tests are compiled for them.
 PLATFORMS := windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
