@@ -66,6 +66,7 @@ func TestDatabaseOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
 	server, hold := pgtest.Shared(t), make(chan bool)
 	server.Do("CREATE DATABASE euc ENCODING 'EUC_JP' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	t.Cleanup(func() { server.Do("DROP DATABASE euc WITH (FORCE)") })
 	s, plan := oneLaneAt(t, strings.Replace(server.URL(), "/postgres?", "/euc?", 1), hold), hourly(t, many)
 	take := func(name string) func() error {
 		return func() error {
