@@ -193,13 +193,13 @@ func (d *daemon) shows(series string, least float64) {
 	eventually(d.t, fmt.Sprint(series, " of at least ", least), func() bool { return d.metric(series) >= least })
 }
 
-// eventually waits until something holds.
+// eventually waits until something holds, which it looks at ever more seldom.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), endTime)
 	defer cancel()
-	for !holds() {
-		if !sleep.For(ctx, 20*time.Millisecond) {
+	for pause := 5 * time.Millisecond; !holds(); pause = min(2*pause, 200*time.Millisecond) {
+		if !sleep.For(ctx, pause) {
 			t.Fatalf("there is no %s", what)
 		}
 	}
