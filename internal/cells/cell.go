@@ -49,8 +49,8 @@ type lockedRecord struct {
 	// changed with mu held; nil, or how takes are refused until one is granted or something else is
 	// done
 	refusal atomic.Pointer[record.Refusal]
-	gone    bool     // guarded by mu: swept, look the bucket up again
-	_       [15]byte // makes it a multiple of a cache line
+	gone    bool    // guarded by mu: swept, look the bucket up again
+	_       [7]byte // makes it a multiple of a cache line
 }
 
 // whole returns the record with everything counted, ready to be changed. lr.mu is held.

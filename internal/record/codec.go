@@ -62,15 +62,22 @@ func Append(buf []byte, r *Record, f Form) []byte {
 	for i := range r.Limits {
 		buf = appendState(buf, &r.Limits[i], r.Last, f)
 	}
-	buf = binary.AppendUvarint(buf, uint64(len(r.Open)))
+	ended := r.past.all()
+	buf = binary.AppendUvarint(buf, uint64(len(r.Open)+len(ended)))
 	if f == Whole {
 		for _, id := range slices.Sorted(maps.Keys(r.Open)) {
-			buf = binary.AppendUvarint(buf, uint64(len(id)))
-			buf = append(buf, id...)
-			buf = appendOpen(buf, r.Open[id])
+			buf = appendNamed(buf, id, r.Open[id])
+		}
+		for _, o := range ended {
+			buf = appendNamed(buf, o.id, o)
 		}
 	}
 	return appendSum(appendAdditions(buf, r), start)
+}
+
+func appendNamed(buf []byte, id string, o *Open) []byte {
+	buf = binary.AppendUvarint(buf, uint64(len(id)))
+	return appendOpen(append(buf, id...), o)
 }
 
 func appendAdditions(buf []byte, r *Record) []byte {

@@ -237,6 +237,7 @@ func (r *Record) Complete() error {
 	if n := r.expected(); len(r.Open) != n {
 		return fmt.Errorf("%w: only %d of %d reservations were found", ErrDamaged, len(r.Open), n)
 	}
+	r.separate()
 	for i := range r.Limits {
 		if err := r.Limits[i].complete(); err != nil {
 			return err

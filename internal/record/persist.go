@@ -65,6 +65,7 @@ func (r *Record) clone() *Record {
 	}
 	c.order = nil
 	c.Reorder()
+	c.past = r.past.clone()
 	if r.Changes != nil {
 		c.Changes = &Changes{Touched: slices.Clone(r.Changes.Touched), Ended: slices.Clone(r.Changes.Ended)}
 	}

@@ -17,6 +17,7 @@ type Record struct {
 	Pause  *Pause           // nil if the bucket is not paused; the value it points to is never changed
 	order  []*Open          // the same reservations in the order of their ends: see order.go
 
+	past    *past    // reservations whose hold has ended: see past.go; nil: none
 	partial *partial // nil except in a record that is put together from its parts
 	Changes *Changes // recorded unless nil, as is State.Log: for stores that keep entries and reservations one by one
 }
@@ -125,6 +126,9 @@ func (r *Record) Advance(specs []Spec, now int64) {
 	if r.Pause != nil && now >= r.Pause.Until {
 		r.Pause = nil
 	}
+	if r.past != nil {
+		r.agePast(specs, now)
+	}
 	if len(r.order) > 0 && now >= r.order[0].End {
 		r.endHolds(specs, now)
 	}
@@ -138,45 +142,51 @@ func (r *Record) Advance(specs []Spec, now int64) {
 // endHolds closes the reservations whose hold is over, in the order of their ends.
 func (r *Record) endHolds(specs []Spec, now int64) {
 	n := 0
-	for _, o := range r.order {
-		if o.End > now {
-			break
-		}
+	for n < len(r.order) && r.order[n].End <= now {
+		n++
+	}
+	for k, o := range r.order[:n] {
 		for i := range o.Parts {
-			r.closePart(specs, &o.Parts[i], o.Parts[i].N, o.End)
+			p := &o.Parts[i]
+			if ref, both := r.closePart(specs, p, p.N, o.End); ref != 0 {
+				p.Ref, p.Both, p.Held = ref, both, false
+			}
 		}
 		delete(r.Open, o.id)
 		r.touch(o.id)
 		if r.Changes != nil {
 			r.Changes.Ended = append(r.Changes.Ended, Ended{o.id, o})
 		}
-		n++
+		if n-k <= MostPast {
+			r.remember(specs, o, now)
+		}
 	}
 	r.order = slices.Delete(r.order, 0, n)
 	r.settled()
 }
 
-// closePart ends one part of a reservation at instant at. n units of it were used.
-func (r *Record) closePart(specs []Spec, p *Part, n, at int64) {
+// closePart ends one part of a reservation at instant at. n units of it were used. It returns where
+// they count from now on if they were held, otherwise 0.
+func (r *Record) closePart(specs []Spec, p *Part, n, at int64) (ref int64, both bool) {
 	st := r.byID(p.Limit)
 	if st == nil {
-		return
+		return 0, false
 	}
 	s := specOf(specs, p.Limit)
 	if !p.Held {
 		st.Loose -= p.N
-		return
+		return 0, false
 	}
 	st.Held -= p.N
 	if st.Kind == Concurrency {
-		return
+		return 0, false
 	}
 	if st.Kind == Bucket && s != nil {
 		st.Leak(s, at) // a higher rate may have been seen after the hold's end: see drain
 	} else {
 		st.advance(s, at)
 	}
-	st.enter(s, at, st.lateness(s), n)
+	return st.enter(s, at, st.lateness(s), n)
 }
 
 func specOf(specs []Spec, id uint64) *Spec {
@@ -210,6 +220,7 @@ func (r *Record) add(id string, o *Open) {
 	if r.Open == nil {
 		r.Open = make(map[string]*Open)
 	}
+	r.drop(func(p *Open) bool { return p.id == id })
 	r.Open[id] = o
 	o.id = id
 	r.enorder(o)

@@ -31,6 +31,7 @@ func Refund(asks []Ask, at, now int64) int64 {
 			st := a.Rec.state(&a.Specs[j], j)
 			if st != nil && a.N[j] > 0 && (at == 0 || st.Kind != Calendar || st.At <= at) {
 				a.Granted[j] = a.Rec.refund(st, a.N[j])
+				a.Rec.forgetPast(st.ID) // the units may be theirs
 			}
 		}
 	}

@@ -66,6 +66,11 @@ func (r *Record) settlePart(specs []Spec, p *Part, n, now int64) {
 		return
 	}
 	st.Loose -= p.N
+	st.correct(p, n, now)
+}
+
+// correct corrects a part that already counts, where it was counted: n units of it were used.
+func (st *State) correct(p *Part, n, now int64) {
 	switch st.Kind {
 	case Bucket:
 		st.settleBucket(p, n, now)
