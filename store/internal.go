@@ -199,8 +199,16 @@ func (internal) ApplyInLine(s *Settlement, recs []*record.Record, lines []*recor
 	}
 	switch s.Op {
 	case OpSettle, OpCancel:
+		var out Outcome
+		if s.Ended {
+			if c := record.Correct(asks, s.ID, uint64(s.Grant), s.Op == OpCancel, now); c != nil {
+				out = Internal.Refunded(asks)
+				out.Corrected = c
+			}
+		}
 		settled, _ := record.Settle(asks, s.ID, uint64(s.Grant), s.Op == OpCancel, now)
-		return Outcome{Gone: !settled}
+		out.Gone = !settled
+		return out
 	case OpRenew:
 		if end, kept := record.KeptLease(asks, s.ID, uint64(s.Grant), now); kept {
 			return Outcome{Kept: true, End: time.UnixMicro(end)}
@@ -256,8 +264,8 @@ func pauseEnd(s *Settlement, now int64) int64 {
 	return s.At.UnixMicro()
 }
 
-// Refunded makes the outcome of an OpRefund that was carried out elsewhere. Of asks, Granted is
-// used: the units given back.
+// Refunded makes the outcome of an OpRefund that was carried out. Of asks, Granted is used: the
+// units given back.
 func (internal) Refunded(asks []record.Ask) (o Outcome) {
 	for i := range asks {
 		if asks[i].Granted == (record.Amounts{}) {

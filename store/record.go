@@ -118,7 +118,7 @@ func Apply(s *Settlement, recs []*Record, now time.Time) Outcome {
 		case OpUnpause:
 			r.changed = r.changed || paused[i] && r.rec.Pause == nil
 		default:
-			r.changed = r.changed || open[i]
+			r.changed = r.changed || open[i] || out.Corrected != nil && out.Corrected[i]
 		}
 	}
 	return out

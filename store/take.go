@@ -147,6 +147,12 @@ type Settlement struct {
 	// failed, and looks what is used first.
 	Once bool
 
+	// Ended has an OpSettle or OpCancel also correct what a hold of this grant left that has ended
+	// without a settlement, in the buckets that remember it: what was not used of it comes back.
+	// Somebody else has charged, or will, whatever was used beyond that. A store need not remember
+	// any.
+	Ended bool
+
 	// Known is what is known of the history of each bucket, or nil; see [Historian].
 	Known []Known
 	// Recovery makes an OpCharge one of units that were lost, in its only bucket: then its N is not
@@ -163,9 +169,12 @@ type Outcome struct {
 	Kept bool
 	// OpRenew: when the hold ends now, the earliest of all buckets; OpPause, OpUnpause: when the
 	// pause ends, the latest of all buckets; zero if none is paused
-	End  time.Time
-	Back []Amounts // OpRefund: the units that were given back, per bucket, of a bucket limit rounded up; nil: none
-	Err  error     // why this settlement failed; the others in the batch may have succeeded
+	End time.Time
+	// OpRefund, and what is Corrected: the units that were given back, per bucket, of a bucket limit
+	// rounded up; nil: none
+	Back      []Amounts
+	Corrected []bool // per bucket, of a settlement with Ended: it remembered the hold; nil: none did
+	Err       error  // why this settlement failed; the others in the batch may have succeeded
 
 	Histories []History // per bucket, if the settlement has Known and the store is a [Historian]
 }

@@ -182,6 +182,9 @@ func (s *Records) Settle(ctx context.Context, batch []store.Settlement, out []st
 		for k, back := range out[i].Back {
 			o.keep[k] = o.keep[k] || back != store.Amounts{}
 		}
+		for k, corrected := range out[i].Corrected {
+			o.keep[k] = o.keep[k] || corrected
+		}
 		o.close()
 	}
 	return nil

@@ -389,6 +389,12 @@ func (s *Store) settleMany(ctx context.Context, t *store.Settlement) (out store.
 			}
 			out.Back[i] = o.Back[0]
 		}
+		if len(o.Corrected) > 0 {
+			if out.Corrected == nil {
+				out.Corrected = make([]bool, len(t.Buckets))
+			}
+			out.Corrected[i] = true
+		}
 		errs = append(errs, o.Err)
 	}
 	if err := joinParts(errs); err != nil {

@@ -246,7 +246,7 @@ func apply(t *store.Settlement, rec *record.Record, now int64) (v verdict) {
 	if open {
 		v.open = token(t.ID)
 	}
-	if persist {
+	if persist || v.outcome.Corrected != nil { // that has no token, which makes it happen once
 		v.write, v.effect, v.op = true, exclusive, nil
 	}
 	return v

@@ -163,6 +163,25 @@ func (st *step) noteSettled(s *store.Settlement, bc *store.BucketCost, r *row, o
 	}
 }
 
+// noteCorrected records in the history what a settlement gave back of holds that had ended.
+func (st *step) noteCorrected(s *store.Settlement, rows []*row, out *store.Outcome) {
+	for i, yes := range out.Corrected {
+		if !yes {
+			continue
+		}
+		r := rows[i]
+		st.mark(r)
+		if out.Back == nil || out.Back[i] == (store.Amounts{}) {
+			continue
+		}
+		r.freed = true
+		st.note(event{
+			op: journal.Refund, key: r.key, id: s.ID, units: journal.Units(s.Buckets[i].Plan.Policy().Limits, out.Back[i], 0),
+			labels: s.Labels,
+		})
+	}
+}
+
 // notePause records in the history that a bucket's pause began or ended, if it did. before is its
 // pause until then.
 func (st *step) notePause(s *store.Settlement, r *row, before *record.Pause) {

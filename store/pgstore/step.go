@@ -553,6 +553,7 @@ func (st *step) settle(s *store.Settlement, keys []keyed) store.Outcome {
 	lines := st.lines(rows, false)
 	out := store.Internal.ApplyInLine(s, recs, lines, false, now)
 	st.keepLines(rows, lines, false)
+	st.noteCorrected(s, rows, &out)
 	if out.Gone || out.Err != nil {
 		return out
 	}

@@ -345,11 +345,11 @@ func (w *writer) flushEntries(id int64, st *record.State) error {
 	return nil
 }
 
-// flushOpen writes the reservations that were opened, renewed or closed.
+// flushOpen writes the reservations that were opened, renewed or closed, or are remembered.
 func (w *writer) flushOpen(b *bucket) error {
 	for _, id := range b.rec.Changes.Touched {
 		var err error
-		if o := b.rec.Open[id]; o != nil {
+		if o := b.rec.Reservation(id); o != nil {
 			w.buf = record.AppendOpen(w.buf[:0], o)
 			n := b.notes[id]
 			_, err = w.conn.exec(qSetOpen, b.id, id, w.buf, n.units, n.labels)

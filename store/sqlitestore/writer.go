@@ -487,6 +487,7 @@ func (w *writer) settle(st *store.Settlement, now int64) (store.Outcome, error) 
 		paused[i] = rec.Pause
 	}
 	out := w.apply(st, now)
+	w.noteCorrected(st, &out, now)
 	if out.Gone || out.Err != nil {
 		return out, nil
 	}
@@ -560,6 +561,23 @@ func (w *writer) noteSettled(st *store.Settlement, bc *store.BucketCost, b *buck
 	w.note(e)
 	if st.Op != store.OpCharge {
 		delete(b.notes, st.ID)
+	}
+}
+
+// noteCorrected records in the history what a settlement gave back of holds that had ended.
+func (w *writer) noteCorrected(st *store.Settlement, out *store.Outcome, now int64) {
+	for i, yes := range out.Corrected {
+		if !yes {
+			continue
+		}
+		b := w.bkts[i]
+		w.mark(b, now)
+		if out.Back == nil || out.Back[i] == (store.Amounts{}) {
+			continue
+		}
+		w.s.watchers.hint(b.key)
+		units := journal.Units(st.Buckets[i].Plan.Policy().Limits, out.Back[i], 0)
+		w.note(event{at: now, op: journal.Refund, key: b.key, id: st.ID, units: units, labels: labelBytes(st.Labels)})
 	}
 }
 

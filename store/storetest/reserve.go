@@ -28,6 +28,11 @@ var reserveCases = []testCase{
 		false,
 	},
 	{
+		"ended hold",
+		"a store that remembers holds that have ended gives back, once, what was not used; nothing else sees them",
+		testEndedHold, false,
+	},
+	{
 		"renew", "a renewed hold ends that long from now, but never earlier than before; one that has ended is gone",
 		testRenew, false,
 	},
@@ -199,6 +204,63 @@ func testHoldEnds(e *env) {
 	b.wantUsed("settled too late", 4, 4, 0)
 	e.advance(time.Hour - 10*time.Second)
 	b.wantUsed("one window after the take, not after the end", 0, 4, 0)
+}
+
+// req: A12
+func testEndedHold(e *env) {
+	tokens := leaky(5000, 1000*time.Hour, 0)
+	tokens.Unit = "tokens"
+	a, b := e.bucket("a", rolling(100, time.Hour), tokens), e.bucket("b", e.month(100), slots(3))
+	reserve := func(id string, g store.Grant) {
+		e.Helper()
+		d := e.take(store.Take{
+			ID: id, Grant: g, Hold: 10 * time.Second, Buckets: []store.BucketCost{a.cost(3, 400), b.cost(3, 1)},
+		})
+		e.allowed("reserve "+id, d)
+	}
+	end := func(op store.Op, id string, g store.Grant, ended bool, used int64) store.Outcome {
+		e.Helper()
+		s := settlement(op, id, a.cost(used, used), b.cost(used, 1))
+		s.Grant, s.Ended = g, ended
+		out := e.settle(s)
+		if !out.Gone {
+			e.Errorf("%v of %q, whose hold is over: not gone", op, id)
+		}
+		return out
+	}
+	reserve("id", 1)
+	e.advance(10 * time.Second)
+	if end(store.OpSettle, "id", 1, false, 2).Corrected != nil || end(store.OpCancel, "id", 2, true, 0).Corrected != nil {
+		e.Error("a settlement as any other corrected it, or one of another grant")
+	}
+	a.wantUsed("ended", 3, 400)
+	b.wantUsed("ended", 3, 0)
+	out := end(store.OpSettle, "id", 1, true, 2)
+	if out.Corrected == nil { // it remembers none
+		a.wantUsed("ended", 3, 400)
+		return
+	}
+	if !out.Corrected[0] || !out.Corrected[1] {
+		e.Errorf("corrected in %v", out.Corrected)
+	}
+	a.wantUsed("corrected", 2, 2)
+	b.wantUsed("corrected", 2, 0)
+	if end(store.OpCancel, "id", 1, true, 0).Corrected != nil {
+		e.Error("corrected twice")
+	}
+	reserve("id", 3)
+	reserve("other", 4)
+	e.advance(10 * time.Second)
+	reserve("id", 5)
+	a.wantUsed("ended again", 2+9, 2+1200)
+	end(store.OpSettle, "other", 4, true, 500)
+	a.wantUsed("more is charged by others", 2+9, 2+1200)
+	end(store.OpCancel, "id", 3, true, 0)
+	a.wantUsed("cancelled", 2+6, 2+800)
+	b.wantUsed("cancelled", 2+6, 1)
+	if st := a.peek(); st.Open != 1 {
+		e.Errorf("%d open, want 1", st.Open)
+	}
 }
 
 func testRenew(e *env) {
