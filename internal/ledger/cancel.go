@@ -1,6 +1,11 @@
 package ledger
 
-import "github.com/drawgate/drawgate/store"
+import (
+	"slices"
+
+	"github.com/drawgate/drawgate/internal/record"
+	"github.com/drawgate/drawgate/store"
+)
 
 // A cancellation is pending for each grant that the store may have opened, or may yet open, and
 // that nobody uses: the guard refused its take, or its caller has left. Nobody waits for
@@ -17,7 +22,7 @@ func (l *Ledger) pendCancel(now Now, r *Request) {
 		h.until = max(h.until, r.until) // see cancelLate
 		return
 	}
-	if it := l.cancel(now, t, 0, r.until); it != nil {
+	if it := l.cancel(now, t, 0, r.until, true); it != nil {
 		it.several = r.several
 	}
 }
@@ -33,7 +38,7 @@ func (l *Ledger) cancelLate(now Now, h *reservation) {
 func (l *Ledger) cancelHeld(now Now, h *reservation) {
 	t := h.take
 	t.ID = h.storeID()
-	l.cancel(now, &t, h.until, h.until)
+	l.cancel(now, &t, h.until, h.until, false)
 }
 
 // cancelUnsure cancels a grant that the store may have, and that it need not have any more.
@@ -43,8 +48,9 @@ func (l *Ledger) cancelUnsure(now Now, h *reservation) {
 	}
 	t := h.take
 	t.ID = h.storeID()
-	switch it := l.cancel(now, &t, 0, h.until); {
+	switch it := l.cancel(now, &t, 0, h.until, true); {
 	case it != nil:
+		it.last = now.at(h.until) + t.Hold.Microseconds()
 		if it.several, it.end = true, h.ends; !h.said {
 			it.untold = true
 			l.untold++
@@ -64,7 +70,10 @@ func (l *Ledger) settledDoubt(it *item) {
 
 // cancel makes a cancellation pending. It returns nil if there is no room; then the hold ends by
 // itself.
-func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64) *item {
+//
+// unused says that nobody uses what the grant has, or that it is charged otherwise: then it comes
+// back, too, if the hold has ended meanwhile.
+func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64, unused bool) *item {
 	id := openID(t.ID, t.Grant)
 	if l.cancels[id] != nil || !l.room(now) {
 		return nil
@@ -74,7 +83,7 @@ func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64) *item {
 		buckets[i].N = store.Amounts{}
 	}
 	it := &item{kind: cancelItem, notBefore: notBefore, until: until}
-	it.st = store.Settlement{Op: store.OpCancel, ID: t.ID, Grant: t.Grant, Buckets: buckets}
+	it.st = store.Settlement{Op: store.OpCancel, ID: t.ID, Grant: t.Grant, Buckets: buckets, Ended: unused}
 	l.cancels[id] = it
 	l.queue.push(it, now)
 	return it
@@ -106,11 +115,29 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	return false
 }
 
+// corrected reports whether a hold that had ended counts nowhere any more: in no bucket that may
+// have had it.
+func (it *item) corrected(now Now, o *store.Outcome) bool {
+	for k := range o.Corrected {
+		if !o.Corrected[k] && mayCount(it.st.Buckets[k].Plan, it.last, now.Store) {
+			return false
+		}
+	}
+	return o.Corrected != nil
+}
+
+// mayCount reports whether units of a plan that were used until an instant may count now.
+func mayCount(plan *store.Plan, until, now int64) bool {
+	return slices.ContainsFunc(store.Internal.Specs(plan, false), func(s record.Spec) bool {
+		return s.Kind != record.Concurrency && s.Lasts(until+s.Margin+s.Join, now)
+	})
+}
+
 // cancelled records the outcome of a cancellation. The item stays until no copy of it can arrive
 // any more, so that nobody uses the grant.
 func (l *Ledger) cancelled(now Now, it *item, o *store.Outcome) {
 	l.undone(now, it, o)
-	it.notBefore, it.found = it.doubt, it.found || o.Err == nil && !o.Gone
+	it.notBefore, it.found = it.doubt, it.found || o.Err == nil && (!o.Gone || it.corrected(now, o))
 	// it arrived before the take, or before another copy of it
 	if again := o.Gone || it.several; again && it.until > now.Own {
 		it.notBefore = max(it.notBefore, it.until)

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -110,6 +111,7 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			l.lapse(now, it.h)
 			return
 		}
+		l.startAnew(now, it.h)
 		t := it.h.take
 		if !it.h.unsure {
 			it.h.ends = now.Store + t.Hold.Microseconds()
@@ -125,6 +127,20 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 	case claimItem, traceItem, lookItem:
 		l.composeLost(now, d, it)
 	}
+}
+
+// startAnew gives a reservation another id at the store before it is replayed, if a message that
+// was not answered may have opened a hold there that is over when this one arrives: what that left
+// would count beside it, and is cancelled.
+func (l *Ledger) startAnew(now Now, h *reservation) {
+	hold := h.take.Hold.Microseconds()
+	way := min(store.SendLife.Microseconds(), hold/2) // how long this one may be on its way
+	if !h.unsure || cmp.Or(h.ends, h.given+hold) > now.Store+way {
+		return
+	}
+	l.cancelUnsure(now, h)
+	h.unsure = false
+	l.held.rename(h)
 }
 
 func (l *Ledger) settleIn(d *Delivery, it *item, st store.Settlement) {
@@ -275,6 +291,12 @@ func (l *Ledger) faulty(now Now, it *item, err error, rep *Report) {
 	l.again(now, it)
 }
 
+// corrected reports whether part k of a reservation whose hold had ended counts as it was used, or
+// no longer counts.
+func (h *reservation) corrected(now Now, k int, o *store.Outcome) bool {
+	return o.Corrected != nil && (o.Corrected[k] || !mayCount(h.take.Buckets[k].Plan, h.endThere(), now.Store))
+}
+
 // ended records the outcome of the end of a reservation.
 func (l *Ledger) ended(now Now, it *item, o *store.Outcome) {
 	h, over := it.h, false
@@ -290,7 +312,7 @@ func (l *Ledger) ended(now Now, it *item, o *store.Outcome) {
 		switch used := usedOf(h.last, k, &h.granted[k]); {
 		case !gone:
 		case h.endThere() <= now.Store: // it counts as granted: charge what was used beyond that
-			over = over || used != h.granted[k]
+			over = over || used != h.granted[k] && !h.corrected(now, k, o)
 			for j := range used {
 				n[k][j] = max(0, used[j]-h.granted[k][j])
 			}

@@ -41,6 +41,7 @@ type modelRecord struct {
 	open    map[string]*hold // by id
 	paused  int64
 	past    modelPast
+	ended   map[string]*entry // by id and grant, of holds that ended without a settlement; nil: it remembers none
 }
 
 func newModel() *modelStore { return &modelStore{modelRecord: modelRecord{open: map[string]*hold{}}} }
@@ -52,6 +53,9 @@ func (m *modelStore) used(now int64) (units, slots int64) {
 			delete(m.open, id)
 			if _, ok := m.past.done[h.grant]; ok {
 				m.past.done[h.grant] = true
+			}
+			if m.ended != nil {
+				m.ended[fmt.Sprint(id, h.grant)] = h.entry
 			}
 		}
 	}
@@ -151,8 +155,22 @@ func (m *modelStore) apply(s *store.Settlement, now int64) store.Outcome {
 	default:
 	}
 	h := m.open[s.ID]
-	if h == nil || h.grant != s.Grant {
-		return store.Outcome{Gone: true}
+	if h != nil && h.grant != s.Grant {
+		h = nil
+	}
+	out := store.Outcome{Gone: h == nil}
+	if e := m.ended[fmt.Sprint(s.ID, s.Grant)]; e != nil && s.Ended {
+		switch n := b.N[0]; {
+		case h != nil, s.Op == store.OpCancel:
+			e.n = 0
+		case n != store.KeepEstimate:
+			e.n = min(e.n, n)
+		}
+		delete(m.ended, fmt.Sprint(s.ID, s.Grant))
+		out.Corrected, m.dirty = []bool{true}, true
+	}
+	if h == nil {
+		return out
 	}
 	m.dirty = true
 	if _, ok := m.past.done[s.Grant]; ok && s.Op != store.OpRenew {
@@ -172,7 +190,7 @@ func (m *modelStore) apply(s *store.Settlement, now int64) store.Outcome {
 		return store.Outcome{End: time.UnixMicro(h.end)}
 	default:
 	}
-	return store.Outcome{}
+	return out
 }
 
 // plan has the limits of a model store.

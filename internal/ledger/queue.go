@@ -44,7 +44,8 @@ type item struct {
 	plain   bool          // chargeItem: the store does not accept it with an id
 	several bool          // cancelItem: several messages that may open the grant were not answered
 	untold  bool          // cancelItem: the store may count what was used twice until it is carried out, and no decision said so
-	found   bool          // cancelItem: it ended a hold
+	found   bool          // cancelItem: it ended a hold, or gave back what one had left
+	last    int64         // cancelItem: the latest end that the hold may have had there
 	// cancelItem, chargeItem: messages on their way may open the grant until then; replayItem: see
 	// mayPass; on the own clock
 	until     int64
@@ -278,7 +279,7 @@ func (l *Ledger) pendEnd(now Now, h *reservation) (ok bool) {
 		return false
 	}
 	h.it = &item{kind: endItem, h: h, st: *h.last}
-	h.it.st.ID = h.storeID()
+	h.it.st.ID, h.it.st.Ended = h.storeID(), true
 	for k, t := range h.traces {
 		if t != nil {
 			used := usedOf(h.last, k, &h.granted[k])

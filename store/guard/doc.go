@@ -35,6 +35,10 @@
 // charge is lost it is sent again. On Redis it counts once, because what the guard sends has a
 // grant there; elsewhere, and with [Options.NoRecovery], it may count twice, but never too little.
 //
+// If the store carried out a take and lost its answer, and was away until the hold had ended, it
+// counts there as used. Stores that remember such holds, for an hour, give that back when the guard
+// delivers what was used; others count it twice, never too little. See [State.Miscounted].
+//
 // # Reservations
 //
 // A reservation that the guard gave is settled, cancelled and renewed by the guard, and by the

@@ -203,7 +203,7 @@ type State struct {
 	Pending     int       // buckets with something pending for the store
 	Undelivered bool      // something is pending for the store, or it may count twice what no decision said to be Unsure
 	// how often the store may have counted a reservation wrongly for good, though no decision said
-	// to be Unsure: it was away until the hold had ended
+	// to be Unsure: it was away until the hold had ended, and has forgotten it
 	Miscounted uint64
 	Decided    uint64 // takes that the guard decided since it was made
 	Buckets    int    // buckets that are recorded
