@@ -151,6 +151,7 @@ func (r *Record) drop(some func(o *Open) bool) {
 	if len(r.past.list) == 0 {
 		r.past = nil
 	}
+	r.settled()
 }
 
 // findPast returns the reservation of a grant that has ended and is remembered, or nil.
@@ -251,4 +252,11 @@ func (p *past) all() []*Open {
 		return nil
 	}
 	return p.list
+}
+
+// has reports whether something of a limit is remembered.
+func (p *past) has(limit uint64) bool {
+	return slices.ContainsFunc(p.all(), func(o *Open) bool {
+		return slices.ContainsFunc(o.Parts, func(p Part) bool { return p.Limit == limit })
+	})
 }

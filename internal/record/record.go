@@ -206,11 +206,16 @@ func (r *Record) forget(id string) {
 	r.settled()
 }
 
-// settled drops the data that is only kept for open reservations once there are none.
+// settled drops the data that is only kept for open reservations once there are none. The highest
+// rate is kept for those that have ended, too: a program that does not know of them may change it.
 func (r *Record) settled() {
-	if len(r.Open) == 0 {
-		for i := range r.Limits {
-			r.Limits[i].Peak, r.Limits[i].Late = 0, 0
+	if len(r.Open) > 0 {
+		return
+	}
+	for i := range r.Limits {
+		st := &r.Limits[i]
+		if st.Late = 0; !r.past.has(st.ID) {
+			st.Peak = 0
 		}
 	}
 }
