@@ -22,7 +22,8 @@ func (l *Ledger) pendCancel(now Now, r *Request) {
 		h.until = max(h.until, r.until) // see cancelLate
 		return
 	}
-	if it := l.cancel(now, t, 0, r.until, true); it != nil {
+	// Another process may have been told that it is open, and have used it until its hold ended.
+	if it := l.cancel(now, t, 0, r.until, false); it != nil {
 		it.several = r.several
 	}
 }
@@ -71,8 +72,8 @@ func (l *Ledger) settledDoubt(it *item) {
 // cancel makes a cancellation pending. It returns nil if there is no room; then the hold ends by
 // itself.
 //
-// unused says that nobody uses what the grant has, or that it is charged otherwise: then it comes
-// back, too, if the hold has ended meanwhile.
+// unused says that what the grant has is charged otherwise: then it comes back, too, if the hold has
+// ended meanwhile.
 func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64, unused bool) *item {
 	id := openID(t.ID, t.Grant)
 	if l.cancels[id] != nil || !l.room(now) {

@@ -452,7 +452,7 @@ func (s *sim) settledUp() {
 		}
 	}
 	for _, g := range s.grants { // or was over before it could be cancelled
-		if e := s.store.entryOf(g.take.Grant); e != nil && s.f.forgets && !g.allowed && g.take.Hold < time.Hour {
+		if e := s.store.entryOf(g.take.Grant); e != nil && !g.allowed && g.take.Hold < time.Hour {
 			ended += e.n
 		}
 	}
