@@ -1,0 +1,44 @@
+package guard_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/memstore"
+)
+
+// TestCountedAllTheTime: a take was carried out and not answered, so the guard admitted it, and its
+// hold ended at the store. What was used counts there until the guard has charged it, and after
+// that: whatever is lost on the way, others never find it free.
+//
+// req: A1
+func TestCountedAllTheTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		plan := policy(t, 0, rolling(1000, 12*time.Hour))
+		inner := &faulty{Store: memstore.New(nil)}
+		g := guarded(t, inner, full(1))
+		inner.set(mute)
+		hold(t, g, "id", time.Minute, plan, "k", 5)
+		inner.set(refuses)
+		time.Sleep(30 * time.Second)
+		end(t, g, store.OpSettle, "id", plan, "k", 5)
+		time.Sleep(5 * time.Minute)
+		inner.mu.Lock()
+		inner.only = func(op string, _ bool) mood { // settlements arrive, and takes do not
+			if op == "take" {
+				return refuses
+			}
+			return well
+		}
+		inner.mu.Unlock()
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			if n := used(t, inner.Store, plan, "k")[0]; n < 5 {
+				t.Fatalf("%d are used, want at least 5", n)
+			}
+		}
+	})
+}
