@@ -23,7 +23,7 @@ func (l *Ledger) pendCancel(now Now, r *Request) {
 		return
 	}
 	// Another process may have been told that it is open, and have used it until its hold ended.
-	if it := l.cancel(now, t, 0, r.until, false); it != nil {
+	if it := l.cancel(now, t, 0, r.until); it != nil {
 		it.several = r.several
 	}
 }
@@ -39,18 +39,20 @@ func (l *Ledger) cancelLate(now Now, h *reservation) {
 func (l *Ledger) cancelHeld(now Now, h *reservation) {
 	t := h.take
 	t.ID = h.storeID()
-	l.cancel(now, &t, h.until, h.until, false)
+	l.cancel(now, &t, h.until, h.until)
 }
 
-// cancelUnsure cancels a grant that the store may have, and that it need not have any more.
-func (l *Ledger) cancelUnsure(now Now, h *reservation) {
+// cancelUnsure cancels a grant that the store may have, and that it need not have any more. If all of
+// it is charged, or replayed by another id, it comes back also where its hold has ended meanwhile.
+func (l *Ledger) cancelUnsure(now Now, h *reservation, charged bool) {
 	if !h.unsure {
 		return
 	}
 	t := h.take
 	t.ID = h.storeID()
-	switch it := l.cancel(now, &t, 0, h.until, true); {
+	switch it := l.cancel(now, &t, 0, h.until); {
 	case it != nil:
+		it.st.Ended, it.of = charged, h
 		it.last = now.at(h.until) + t.Hold.Microseconds()
 		if it.several, it.end = true, h.ends; !h.said {
 			it.untold = true
@@ -71,10 +73,7 @@ func (l *Ledger) settledDoubt(it *item) {
 
 // cancel makes a cancellation pending. It returns nil if there is no room; then the hold ends by
 // itself.
-//
-// unused says that what the grant has is charged otherwise: then it comes back, too, if the hold has
-// ended meanwhile.
-func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64, unused bool) *item {
+func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64) *item {
 	id := openID(t.ID, t.Grant)
 	if l.cancels[id] != nil || !l.room(now) {
 		return nil
@@ -84,7 +83,7 @@ func (l *Ledger) cancel(now Now, t *store.Take, notBefore, until int64, unused b
 		buckets[i].N = store.Amounts{}
 	}
 	it := &item{kind: cancelItem, notBefore: notBefore, until: until}
-	it.st = store.Settlement{Op: store.OpCancel, ID: t.ID, Grant: t.Grant, Buckets: buckets, Ended: unused}
+	it.st = store.Settlement{Op: store.OpCancel, ID: t.ID, Grant: t.Grant, Buckets: buckets}
 	l.cancels[id] = it
 	l.queue.push(it, now)
 	return it
@@ -114,6 +113,27 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 	}
 	l.finish(it)
 	return false
+}
+
+// premature reports whether a cancellation would give back what the store does not have otherwise
+// yet, and puts it off.
+func (l *Ledger) premature(now Now, it *item) bool {
+	if !it.st.Ended {
+		return false
+	}
+	early, at := it.of.it != nil, now.Own+1
+	for i := range it.st.Buckets {
+		if e := l.entries.byKey[it.st.Buckets[i].Key]; e != nil {
+			for _, o := range e.items {
+				early, at = true, max(at, o.notBefore)
+			}
+		}
+	}
+	if early {
+		it.notBefore = max(it.notBefore, at)
+		l.queue.push(it, now)
+	}
+	return early
 }
 
 // corrected reports whether a hold that had ended counts nowhere any more: in no bucket that may

@@ -92,6 +92,9 @@ func (l *Ledger) compose(now Now, d *Delivery, it *item) {
 			l.finish(it)
 			return
 		}
+		if l.premature(now, it) {
+			return
+		}
 		it.doubt = now.Own + store.SendLife.Microseconds()
 		l.settleIn(d, it, it.st)
 	case callerItem, endItem:
@@ -138,7 +141,7 @@ func (l *Ledger) startAnew(now Now, h *reservation) {
 	if !h.unsure || cmp.Or(h.ends, h.given+hold) > now.Store+way {
 		return
 	}
-	l.cancelUnsure(now, h)
+	l.cancelUnsure(now, h, true)
 	h.unsure = false
 	l.held.rename(h)
 }
@@ -354,7 +357,7 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 			continue
 		}
 		if errors.Is(o.Fail, store.ErrIDOpen) && (h.name == "" || h.unsure) {
-			l.cancelUnsure(now, h) // it may have a part of it by its own id
+			l.cancelUnsure(now, h, true) // it may have a part of it by its own id
 			h.unsure = false
 			l.held.rename(h)
 			l.again(now, it)
@@ -362,11 +365,11 @@ func (l *Ledger) Replayed(now Now, d *Delivery, out []store.Verdict, rep *Report
 		}
 		l.finish(it)
 		if !o.Allowed { // too many are open there, or another take has its id and grant
+			charged := l.refusedThere(now, h)
 			if !errors.Is(o.Fail, store.ErrIDReused) {
-				l.cancelUnsure(now, h) // it may have a part of it, or open it yet
+				l.cancelUnsure(now, h, charged) // it may have a part of it, or open it yet
 			}
 			h.unsure = false
-			l.refusedThere(now, h)
 			continue
 		}
 		h.stored, h.ends = true, o.HoldEnd().UnixMicro()
@@ -420,13 +423,13 @@ func (it *item) mayPass(now Now) bool {
 }
 
 // refusedThere charges a reservation that the store does not accept: it is settled here.
-func (l *Ledger) refusedThere(now Now, h *reservation) {
+// It reports whether there was room for that.
+func (l *Ledger) refusedThere(now Now, h *reservation) bool {
 	if h.last != nil {
-		l.chargeUsed(now, h)
-		return
+		return l.chargeEnd(now, h)
 	}
 	h.charged = true
-	l.chargeParts(now, h.parts, h.granted, now.Store, true)
+	return l.chargeParts(now, h.parts, h.granted, now.Store, true)
 }
 
 // Classify reports whether an error means that the store did not decide, and what kind of failure

@@ -101,7 +101,7 @@ func (l *Ledger) chargedLate(now Now, it *item, o *store.Verdict, rep *Report) {
 	if !o.Allowed { // too many are open there, or it is paused at a store that knows no better
 		it.plain = true
 		if it.until > now.Own { // it was sent before, and that copy may open it yet
-			l.cancel(now, it.take, it.until, it.until, true)
+			l.cancel(now, it.take, it.until, it.until)
 		}
 		l.again(now, it)
 		return

@@ -43,6 +43,7 @@ type item struct {
 	take    *store.Take   // chargeItem: as which it was sent; nil: it was not, and may grow
 	plain   bool          // chargeItem: the store does not accept it with an id
 	several bool          // cancelItem: several messages that may open the grant were not answered
+	of      *reservation  // cancelItem of a reservation that was given here, or nil
 	untold  bool          // cancelItem: the store may count what was used twice until it is carried out, and no decision said so
 	found   bool          // cancelItem: it ended a hold, or gave back what one had left
 	last    int64         // cancelItem: the latest end that the hold may have had there
@@ -259,14 +260,19 @@ func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *store.Amounts, at
 	l.pend(now, it, []*entry{e})
 }
 
-// chargeParts makes units of several buckets pending.
-func (l *Ledger) chargeParts(now Now, parts []part, n []store.Amounts, at int64, whole bool) {
+// chargeParts makes units of several buckets pending. It reports whether there was room for all.
+func (l *Ledger) chargeParts(now Now, parts []part, n []store.Amounts, at int64, whole bool) bool {
+	all := true
 	for k := range parts {
-		if e := l.entries.ensure(parts[k].key, now); e != nil {
-			l.charge(now, e, parts[k].plan, &n[k], at, whole)
-			l.entries.release(e)
+		e := l.entries.ensure(parts[k].key, now)
+		if e == nil {
+			all = false
+			continue
 		}
+		l.charge(now, e, parts[k].plan, &n[k], at, whole)
+		l.entries.release(e)
 	}
+	return all
 }
 
 // pendEnd makes the end of a reservation pending.

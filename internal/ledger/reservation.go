@@ -259,8 +259,7 @@ func (l *Ledger) Expire(now Now) {
 func (l *Ledger) lapse(now Now, h *reservation) {
 	h.charged = true
 	l.finish(h.it)
-	l.chargeParts(now, h.parts, h.granted, h.since(now), false)
-	l.cancelUnsure(now, h)
+	l.cancelUnsure(now, h, l.chargeParts(now, h.parts, h.granted, h.since(now), false))
 }
 
 // holdEnd is the end of a hold, possibly outdated by a renewal.

@@ -63,6 +63,11 @@ func (l *Ledger) settleGiven(now Now, h *reservation, st *store.Settlement) {
 // it. If it may have it, that is cancelled. (Its end could be sent instead. But if that finds
 // nothing, either the store never had it, or an earlier copy has ended it.)
 func (l *Ledger) chargeUsed(now Now, h *reservation) {
+	l.cancelUnsure(now, h, l.chargeEnd(now, h))
+}
+
+// chargeEnd makes the charge of [Ledger.chargeUsed] pending. It reports whether there was room.
+func (l *Ledger) chargeEnd(now Now, h *reservation) bool {
 	n := make([]store.Amounts, len(h.parts))
 	for k := range n {
 		n[k] = usedOf(h.last, k, &h.granted[k])
@@ -75,9 +80,8 @@ func (l *Ledger) chargeUsed(now Now, h *reservation) {
 	if h.it != nil {
 		l.finish(h.it)
 	}
-	l.chargeParts(now, h.parts, n, h.since(now), false)
 	h.charged = true
-	l.cancelUnsure(now, h)
+	return l.chargeParts(now, h.parts, n, h.since(now), false)
 }
 
 // late converts a settlement of a reservation that was given here to what the store must record
