@@ -194,7 +194,9 @@ func Correct(asks []Ask, id string, grant uint64, cancel bool, now int64) (corre
 // correct gives back what was not used of one part.
 func (a *Ask) correct(p *Part, cancel bool, now int64) {
 	n := min(used(a.Specs, &a.N, p, cancel), p.N)
-	a.Rec.byID(p.Limit).correct(p, n, now)
+	if st := a.Rec.byID(p.Limit); st != nil {
+		st.correct(p, n, now)
+	}
 	for j := range a.Specs {
 		if a.Specs[j].ID == p.Limit {
 			a.Granted[j] = p.N - n

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -218,7 +219,7 @@ func (s *Store) answerSettle(st *store.Settlement, o *store.Outcome, m *rueidis.
 	switch code {
 	case gotGone:
 		o.Gone = true
-		return nil
+		return corrected(st, o, rest[1:])
 	case gotLate:
 		o.Err = store.ErrTooLate
 		return nil
@@ -243,27 +244,48 @@ func (s *Store) answerSettle(st *store.Settlement, o *store.Outcome, m *rueidis.
 			}
 			o.End = store.Internal.Instant(end)
 		case store.OpRefund:
-			*o, err = refunded(st, rest[1:])
+			o.Back, err = refunded(st, rest[1:], nil)
+		case store.OpSettle, store.OpCancel:
+			err = corrected(st, o, rest[1:])
 		}
 		return err
 	}
 	return errAnswer
 }
 
-// refunded reads how much was given back per bucket.
-func refunded(st *store.Settlement, parts []rueidis.RedisMessage) (o store.Outcome, err error) {
+// corrected reads what a settlement has corrected of a hold that had ended.
+func corrected(st *store.Settlement, o *store.Outcome, parts []rueidis.RedisMessage) (err error) {
+	if !st.Ended {
+		return nil
+	}
+	done := make([]bool, len(st.Buckets))
+	if o.Back, err = refunded(st, parts, done); slices.Contains(done, true) {
+		o.Corrected = done
+	}
+	return err
+}
+
+// refunded reads how much was given back per bucket, and before that, if asked, whether something
+// was corrected.
+func refunded(st *store.Settlement, parts []rueidis.RedisMessage, done []bool) ([]store.Amounts, error) {
 	asks := make([]record.Ask, len(st.Buckets))
 	if len(parts) != len(asks) {
-		return o, errAnswer
+		return nil, errAnswer
 	}
 	for i := range asks {
 		ns, err := parts[i].AsIntSlice()
-		if err != nil || len(ns) > len(asks[i].Granted) {
-			return o, errAnswer
+		if err != nil {
+			return nil, errAnswer
+		}
+		if len(ns) > 0 && done != nil {
+			done[i], ns = ns[0] == 1, ns[1:]
+		}
+		if len(ns) > len(asks[i].Granted) {
+			return nil, errAnswer
 		}
 		copy(asks[i].Granted[:], ns)
 	}
-	return store.Internal.Refunded(asks), nil
+	return store.Internal.Refunded(asks).Back, nil
 }
 
 func (s *Store) answerPeek(b *store.BucketCost, priority int8, out *store.State, m *rueidis.RedisMessage) error {

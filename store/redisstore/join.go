@@ -16,7 +16,7 @@ var files embed.FS
 // script has at most 200 locals, and a function at most 60 of those around it.
 var order = []string{
 	"head", "short", "cell", "history", "several", "batch", "reset", "record", "calendar", "bucket", "rolling",
-	"limit", "recover", "open", "write", "view", "line", "settle", "pause", "refund", "fits", "replay", "ahead", "lost",
+	"limit", "recover", "ended", "open", "write", "view", "line", "settle", "pause", "refund", "fits", "replay", "ahead", "lost",
 	"take", "decide",
 }
 
@@ -39,9 +39,10 @@ var formats = map[string]string{
 	"entry":       "ddd",          // of a rolling limit: first and last instant, units
 	"reservation": "c8c8dddBIc0B", // 1: a lease, 2^k: part k passed a ticket; the number of its parts is last
 	"part":        "c8dddB",
-	"number":      "d",   // of a list
-	"epochs":      "BB",  // a history: format and flags
-	"pauses":      "ddd", // when the last pause was set and until when, and when one was ended last
+	"ended":       "c8dIc0B", // a reservation whose hold has ended: grant, until when it is remembered, id, parts
+	"number":      "d",       // of a list
+	"epochs":      "BB",      // a history: format and flags
+	"pauses":      "ddd",     // when the last pause was set and until when, and when one was ended last
 	"mark":        "c16",
 	"epoch":       "dd",   // the last write before it, and until when what was written before it may count
 	"grant":       "c8dB", // that was recovered: until when it is remembered, and whether it is done

@@ -178,7 +178,8 @@ func (s *script) take() { s.takeThis(s.someTake()) }
 func (s *script) someTake() store.Take {
 	t := store.Take{Buckets: s.buckets(), Priority: s.priority()}
 	if rapid.IntRange(0, 2).Draw(s.T, "held") > 0 {
-		t.ID = fmt.Sprint("id", rapid.IntRange(1, 12).Draw(s.T, "id"))
+		n := rapid.IntRange(1, 12).Draw(s.T, "id")
+		t.ID, t.Grant = fmt.Sprint("id", n), store.Grant(n)
 		t.Hold = rapid.SampledFrom([]time.Duration{
 			time.Microsecond, time.Second, 3 * time.Second, 20 * time.Second,
 			time.Hour, 50 * time.Hour,
@@ -281,7 +282,8 @@ func (s *script) settlement() store.Settlement {
 			"ago"))
 	} else {
 		t := rapid.SampledFrom(s.takes).Draw(s.T, "of")
-		st.ID, st.Buckets = t.ID, slices.Clone(t.Buckets)
+		st.ID, st.Grant, st.Buckets = t.ID, t.Grant, slices.Clone(t.Buckets)
+		st.Ended = st.Op != store.OpRenew && rapid.Bool().Draw(s.T, "ended")
 		st.Hold = rapid.SampledFrom([]time.Duration{0, time.Second, 30 * time.Second}).Draw(s.T, "for")
 		for i := range st.Buckets {
 			if rapid.IntRange(0, 5).Draw(s.T, "by another version") == 0 {

@@ -43,11 +43,14 @@ func (s *Store) settleSpread(ctx context.Context, t *store.Settlement) (out stor
 	outs := make([]store.Outcome, len(gs))
 	s.settleSome(ctx, &st, gs[:1], outs[:1])
 	if ends := t.Op == store.OpSettle || t.Op == store.OpCancel; ends && outs[0].Gone {
-		if ks, err := s.lookForID(ctx, "settle", t.Buckets, t.ID); err == nil &&
-			!slices.ContainsFunc(ks, func(k known) bool { return k.open && k.grant == t.Grant }) {
+		ks, err := s.lookForID(ctx, "settle", t.Buckets, t.ID)
+		open := err != nil || slices.ContainsFunc(ks, func(k known) bool { return k.open && k.grant == t.Grant })
+		if !open && !t.Ended {
 			return s.withHistories(ctx, t, store.Outcome{Gone: true})
 		}
-		pause(ctx, yield)
+		if open {
+			pause(ctx, yield)
+		}
 	}
 	s.settleSome(ctx, &st, gs[1:], outs[1:])
 	return joinOutcomes(t, gs, outs)
@@ -105,6 +108,12 @@ func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out st
 					out.Histories = make([]store.History, len(t.Buckets))
 				}
 				out.Histories[i] = o.Histories[k]
+			}
+			if len(o.Corrected) > 0 && o.Corrected[k] {
+				if out.Corrected == nil {
+					out.Corrected = make([]bool, len(t.Buckets))
+				}
+				out.Corrected[i] = true
 			}
 			if len(o.Back) > 0 && o.Back[k] != (store.Amounts{}) {
 				if out.Back == nil {

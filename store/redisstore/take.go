@@ -258,10 +258,14 @@ func settleRequest(st *store.Settlement) request {
 	}
 	grant := binary.BigEndian.AppendUint64(nil, uint64(st.Grant))
 	switch st.Op {
-	case store.OpSettle:
-		r.op, r.extra = opSettle, string(grant)
-	case store.OpCancel:
-		r.op, r.extra = opCancel, string(grant)
+	case store.OpSettle, store.OpCancel:
+		if r.op = opSettle; st.Op == store.OpCancel {
+			r.op = opCancel
+		}
+		if st.Ended {
+			grant = append(grant, 1)
+		}
+		r.extra = string(grant)
 	case store.OpRenew:
 		r.op, r.extra = opRenew, string(appendNum(grant, st.Hold.Microseconds()))
 	case store.OpCharge:

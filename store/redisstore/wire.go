@@ -35,8 +35,8 @@ const (
 	// extra: grant, fingerprint, hold (its end, if it is opened again), not after, ahead, flags;
 	// then its ticket, if it has one.
 	opTake    = "t"
-	opSettle  = "s" // extra: grant
-	opCancel  = "x" // extra: grant
+	opSettle  = "s" // extra: grant; a byte more if it corrects holds that have ended
+	opCancel  = "x" // the same
 	opRenew   = "r" // extra: grant, hold
 	opCharge  = "c" // extra: the instant at which the units were used
 	opRecover = "v" // a charge of what was lost; extra: grant, number of parts, parts
@@ -57,10 +57,10 @@ const (
 	gotRefused  = 2 // as gotAllowed; with a ticket, or where others wait, followed by the buckets' lines
 	gotReplayed = 3 // as gotAllowed
 	gotReused   = 4
-	// settled; renewed: end of the hold; paused, unpaused: end of the pause, 0 if there is none;
-	// refunded: units given back per bucket
+	// settled, if it corrects holds that have ended: as gotGone; renewed: end of the hold; paused,
+	// unpaused: end of the pause, 0 if there is none; refunded: units given back per bucket
 	gotDone    = 5
-	gotGone    = 6
+	gotGone    = 6 // 0; if it corrects holds that have ended: per bucket, whether it did, and the units that came back
 	gotPeek    = 7
 	gotFull    = 8 // record.MaxOpen reservations are open
 	gotWindows = 9 // followed by the instants whose calendar windows the script needs; nothing was done

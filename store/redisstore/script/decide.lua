@@ -51,7 +51,7 @@ local function decide(op, cs, blobs, common, known)
     end
     res[1], from = take(grant, print, hold, notAfter, ahead, lease)
   elseif op == 's' or op == 'x' then
-    res[1] = settle(common, op == 'x')
+    res[1] = settle(sub(common, 1, 8), op == 'x', #common > 8)
   elseif op == 'r' then
     res[1] = renew(unpack_(F'renew', common))
   elseif op == 'c' then
@@ -92,9 +92,10 @@ local function decide(op, cs, blobs, common, known)
     end
   end
   if undo then undo() end
-  if res[1] == 5 and (op == 's' or op == 'x' or op == 'u' or op == 'b') then
+  local frees = res[1] == 5 and (op == 's' or op == 'x' or op == 'u' or op == 'b')
+  if frees or #res > 3 and op ~= 't' and op ~= 'p' then
     for i, c in ipairs(cs) do
-      if c.l then
+      if c.l and (frees or res[3 + i][1] == 1) then
         lines = lines or makeLines()
         lines.tell(i, c)
       end

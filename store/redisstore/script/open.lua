@@ -133,6 +133,7 @@ local function lateness(s)
   return s.fl % 2 == 0 and s.margin or 0
 end
 
+-- Returns where a part that was held counts from now on.
 local function closePart(r, ss, q, n, at)
   local st, s = r.by[q.id], ss.by[q.id]
   if not st then return end
@@ -149,7 +150,7 @@ local function closePart(r, ss, q, n, at)
   end
   -- For a limit that is not a bucket, peak is the largest margin of what was held: the holder may
   -- rely on it.
-  enter(r, st, s, at, max(st.peak, s and lateness(s) or 0), n)
+  return enter(r, st, s, at, max(st.peak, s and lateness(s) or 0), n)
 end
 
 -- The reservations whose hold is over, the earliest first, and an instant before which none of the
@@ -207,9 +208,15 @@ local function advanceAll(r, ss, now)
   r.last = now
   if r.pause and now >= r.pause then r.pause, r.why = nil, nil end
   clear(r, now)
-  for _, o in ipairs(r.over) do
-    for _, q in ipairs(o.parts) do closePart(r, ss, q, q.n, o.fin) end
+  for _, s in ipairs(ss) do
+    local st = r.by[s.id]
+    if st and st.kind == 1 and st.rate ~= s.rate then forgetEnded(r, s.id) end
+  end
+  for i, o in ipairs(r.over) do
+    local at = {}
+    for k, q in ipairs(o.parts) do at[k] = { closePart(r, ss, q, q.n, o.fin) } end
     forget(r, o)
+    if #r.over - i < MOSTPAST and o.grant ~= NONE then remember(r, ss, o, at) end
   end
   for _, s in ipairs(ss) do
     local st = r.by[s.id]

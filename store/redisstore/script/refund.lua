@@ -76,8 +76,11 @@ if batch or op == 'b' or op == 'c' then
       for j, s in ipairs(sss[i]) do
         local st = r.by[s.id]
         local open = st and not late and (seen == 0 or st.kind ~= 3 or st.at <= seen)
-        got[j] = open and s.n > 0 and refundOf(r, st, s.n) or 0
-        if got[j] > 0 then r.dirty = true end
+        got[j] = 0
+        if open and s.n > 0 then
+          got[j] = refundOf(r, st, s.n)
+          if forgetEnded(r, s.id) or got[j] > 0 then r.dirty = true end
+        end
       end
       res[3 + i] = got
     end

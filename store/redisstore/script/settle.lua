@@ -1,5 +1,16 @@
 -- Corrections of what was taken.
 
+-- Corrects one part that already counts: n units of it were used.
+local function correctPart(r, st, q, n)
+  if st.kind == 1 then
+    settleBucket(st, q, n)
+  elseif st.kind == 2 then
+    settleRolling(r, st, q, n)
+  elseif st.kind == 3 then
+    settleCalendar(st, q, n - q.n)
+  end
+end
+
 -- Corrects one part of a reservation: n units of it were used.
 local function settlePart(r, ss, q, n)
   local st = r.by[q.id]
@@ -7,32 +18,54 @@ local function settlePart(r, ss, q, n)
     closePart(r, ss, q, n, now)
   elseif st then
     st.loose = st.loose - q.n
-    if st.kind == 1 then
-      settleBucket(st, q, n)
-    elseif st.kind == 2 then
-      settleRolling(r, st, q, n)
-    elseif st.kind == 3 then
-      settleCalendar(st, q, n - q.n)
-    end
+    correctPart(r, st, q, n)
   end
 end
 
 local settle, renew
 if batch or op == 's' or op == 'x' or op == 'r' then
-  function settle(grant, cancel)
+  -- How many units of a part were used, by a settlement.
+  local function used(s, q, cancel)
+    if cancel then return 0 end
+    return s and s.n >= 0 and s.n or q.n
+  end
+
+  -- Gives back what was not used of a reservation whose hold has ended without a settlement.
+  -- Returns 1 if it is remembered, or 0, and the units per limit that came back.
+  local function correct(r, ss, grant, cancel)
+    local answer, again = { 0 }, find(r, id)
+    if again and again.grant == grant then cancel = true end -- what is open counts
+    for j = 1, #ss do answer[1 + j] = 0 end
+    for k, o in ipairs(ended(r)) do
+      if o.grant == grant and o.id == id then
+        for _, q in ipairs(o.parts) do
+          local s, st = ss.by[q.id], r.by[q.id]
+          local n = min(used(s, q, cancel), q.n)
+          if st then correctPart(r, st, q, n) end
+          for j = 1, #ss do
+            if ss[j] == s then answer[1 + j] = q.n - n end
+          end
+        end
+        table.remove(r.past, k)
+        keepEnded(r)
+        answer[1], r.dirty = 1, true
+        break
+      end
+    end
+    return answer
+  end
+
+  function settle(grant, cancel, late)
     local found = false
+    for i, r in ipairs(late and rs or {}) do res[3 + i] = correct(r, sss[i], grant, cancel) end
     for i, r in ipairs(rs) do
       local o = find(r, id)
       r.gone = not o or o.grant ~= grant
       if not r.gone then
         found, r.dirty = true, true
         for k, q in ipairs(o.parts) do
-          local n, s = q.n, sss[i].by[q.id]
-          if cancel then
-            n = 0
-          elseif s and s.n >= 0 then
-            n = s.n
-          end
+          local s = sss[i].by[q.id]
+          local n = used(s, q, cancel)
           settlePart(r, sss[i], q, n)
           if o.lease >= 2 and r.cell.l then
             lines = lines or makeLines()

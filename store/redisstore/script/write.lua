@@ -77,9 +77,9 @@ local function write(r, ss, key)
     r.ls = ls
   end
   local need = max(lasting(r), raw, r.pause or 0, r.needed or 0)
-  local c, short, kept = r.cell, need > r.ttl
+  local c, short, kept, past = r.cell, need > r.ttl
   if r.cleared then
-    kept, r.new = get(r, 'r'), true
+    kept, past, r.new = get(r, 'r'), get(r, 'p'), true
   end
   if r.longer and c.g and #c.g > 18 then
     r.news = r.news or {}
@@ -88,7 +88,7 @@ local function write(r, ss, key)
   note(c, r.news)
   if r.cleared then
     c.cleared, c.put = true, false
-    r.put.g, r.put.r = c.g, kept or nil
+    r.put.g, r.put.r, r.put.p = c.g, kept or nil, past or nil
   end
   if short then r.ttl = keep(need) end
   if short or r.cleared then c.ttl = r.ttl end
