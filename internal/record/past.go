@@ -194,12 +194,19 @@ func Correct(asks []Ask, id string, grant uint64, cancel bool, now int64) (corre
 // correct gives back what was not used of one part.
 func (a *Ask) correct(p *Part, cancel bool, now int64) {
 	n := min(used(a.Specs, &a.N, p, cancel), p.N)
-	if st := a.Rec.byID(p.Limit); st != nil {
-		st.correct(p, n, now)
+	st := a.Rec.byID(p.Limit)
+	if st == nil {
+		return
+	}
+	was, next := st.Used, st.Next
+	st.correct(p, n, now)
+	back := max(was-st.Used, next-st.Next)
+	if st.Kind == Bucket {
+		back = CeilDiv(back, st.Scale)
 	}
 	for j := range a.Specs {
 		if a.Specs[j].ID == p.Limit {
-			a.Granted[j] = p.N - n
+			a.Granted[j] = back
 		}
 	}
 }

@@ -108,11 +108,10 @@ func (s *script) sameLines(buckets []store.BucketCost) {
 			s.Fatal(err)
 		}
 		want := s.model.Line(b.Key)
-		if s.turns != nil { // the version before keeps a line, or drops one that is over
-			for _, l := range []*record.Line{want, got} {
-				l.Expire(s.clock.now())
-				l.Changed = false
-			}
+		// A line that is over goes with its key; the version before keeps it, or drops it.
+		for _, l := range []*record.Line{want, got} {
+			l.Expire(s.clock.now())
+			l.Changed = false
 		}
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			s.Fatalf("line of %v (-engine +Redis):\n%s\nhistory:\n%v", b.Key, diff, join(s.done))

@@ -303,6 +303,7 @@ func (s *script) settleThis(st store.Settlement) store.Outcome {
 	if before && st.Op == store.OpSettle {
 		s.onlyReserved(&st)
 	}
+	st.Ended = st.Ended && s.turns == nil // the version before does not remember
 	var over []store.Key
 	if before {
 		over = s.entriesOver(st.Buckets)

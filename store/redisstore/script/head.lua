@@ -22,7 +22,7 @@
 --   k            the key's parts, if the key itself is a digest
 --   g            the record's history: see history.lua
 --   r            grants that were recovered: see recover.lua
---   p            reservations whose hold has ended: see ended.lua
+--   p            reservations whose hold has ended: see past.lua
 --   l            the tickets of those who wait: see line.lua. A bucket may have it alone
 -- Programs that do not know a field keep it.
 --

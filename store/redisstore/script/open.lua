@@ -173,7 +173,7 @@ local function over(r, now)
   end
   fields(r.cell, names)
   for i, k in ipairs(gone) do gone[i] = open(r, k) end
-  table.sort(gone, function(a, b) return a.fin < b.fin end)
+  table.sort(gone, function(a, b) return a.fin < b.fin or a.fin == b.fin and a.id < b.id end)
   return gone, next
 end
 
@@ -210,13 +210,13 @@ local function advanceAll(r, ss, now)
   clear(r, now)
   for _, s in ipairs(ss) do
     local st = r.by[s.id]
-    if st and st.kind == 1 and st.rate ~= s.rate then forgetEnded(r, s.id) end
+    if st and st.kind == 1 and st.rate ~= s.rate then forgetPast(r, s.id) end
   end
   for i, o in ipairs(r.over) do
     local at = {}
     for k, q in ipairs(o.parts) do at[k] = { closePart(r, ss, q, q.n, o.fin) } end
-    forget(r, o)
     if #r.over - i < MOSTPAST and o.grant ~= NONE then remember(r, ss, o, at) end
+    forget(r, o)
   end
   for _, s in ipairs(ss) do
     local st = r.by[s.id]

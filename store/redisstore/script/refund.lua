@@ -79,7 +79,7 @@ if batch or op == 'b' or op == 'c' then
         got[j] = 0
         if open and s.n > 0 then
           got[j] = refundOf(r, st, s.n)
-          if forgetEnded(r, s.id) or got[j] > 0 then r.dirty = true end
+          if forgetPast(r, s.id) or got[j] > 0 then r.dirty = true end
         end
       end
       res[3 + i] = got

@@ -30,24 +30,36 @@ if batch or op == 's' or op == 'x' or op == 'r' then
     return s and s.n >= 0 and s.n or q.n
   end
 
+  -- Corrects a part that may count no longer. Returns how many units came back.
+  local function correctEnded(r, st, q, n)
+    if st.kind == 2 and (q.seq < st.head or q.seq == st.tail and st.lst + st.win <= now) then return 0 end
+    if st.kind == 2 and q.seq < st.tail then
+      local _, last = unpack_(F'entry', get(r, 'e' .. st.id .. q.seq))
+      if last + st.win <= now then return 0 end
+    end
+    local was, next = st.used, st.nxt or 0
+    correctPart(r, st, q, n)
+    if st.kind == 1 then return ceil((was - st.used) / st.scale) end
+    return max(was - st.used, next - (st.nxt or 0))
+  end
+
   -- Gives back what was not used of a reservation whose hold has ended without a settlement.
   -- Returns 1 if it is remembered, or 0, and the units per limit that came back.
   local function correct(r, ss, grant, cancel)
     local answer, again = { 0 }, find(r, id)
     if again and again.grant == grant then cancel = true end -- what is open counts
     for j = 1, #ss do answer[1 + j] = 0 end
-    for k, o in ipairs(ended(r)) do
+    for k, o in ipairs(pastHolds(r)) do
       if o.grant == grant and o.id == id then
         for _, q in ipairs(o.parts) do
           local s, st = ss.by[q.id], r.by[q.id]
-          local n = min(used(s, q, cancel), q.n)
-          if st then correctPart(r, st, q, n) end
+          local back = st and correctEnded(r, st, q, min(used(s, q, cancel), q.n)) or 0
           for j = 1, #ss do
-            if ss[j] == s then answer[1 + j] = q.n - n end
+            if ss[j] == s then answer[1 + j] = back end
           end
         end
         table.remove(r.past, k)
-        keepEnded(r)
+        keepPast(r)
         answer[1], r.dirty = 1, true
         break
       end

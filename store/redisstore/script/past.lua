@@ -3,7 +3,7 @@
 local MOSTPAST = 64
 local PASTLIFE = 3.6e9
 
-local function ended(r)
+local function pastHolds(r)
   if r.past then return r.past end
   r.past = {}
   local v, p = get(r, 'p'), 1
@@ -21,7 +21,7 @@ local function ended(r)
   return r.past
 end
 
-local function keepEnded(r)
+local function keepPast(r)
   local out = {}
   for _, o in ipairs(r.past) do
     out[#out + 1] = pack(F'ended', o.grant, o.fin, #o.id, o.id, #o.parts)
@@ -52,7 +52,7 @@ end
 -- Remembers a reservation whose hold is over, and whose parts were closed: at says where those
 -- count that were held.
 local function remember(r, ss, o, at)
-  local list = ended(r)
+  local list = pastHolds(r)
   local e = { grant = o.grant, id = o.id, fin = 0, parts = {} }
   for k, q in ipairs(o.parts) do
     if q.held then q.ref, q.seq, q.both = unpack(at[k]) end
@@ -69,13 +69,13 @@ local function remember(r, ss, o, at)
   end
   if #list >= MOSTPAST then table.remove(list, 1) end
   list[#list + 1] = e
-  keepEnded(r)
+  keepPast(r)
 end
 
 -- Forgets what ended reservations had of a limit: of a bucket whose rate changes it would not be
 -- known how much has drained, and units that were given back may be theirs.
-local function forgetEnded(r, limit)
-  local list, some = ended(r), false
+local function forgetPast(r, limit)
+  local list, some = pastHolds(r), false
   for i = #list, 1, -1 do
     local ps = list[i].parts
     for k = #ps, 1, -1 do
@@ -86,6 +86,6 @@ local function forgetEnded(r, limit)
     end
     if #ps == 0 then table.remove(list, i) end
   end
-  if some then keepEnded(r) end
+  if some then keepPast(r) end
   return some
 end
