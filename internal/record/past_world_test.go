@@ -116,7 +116,7 @@ func (w *world) really(j int) int64 {
 // req: A1, A12
 func TestAtLeastWhatWasUsed(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(scale(20000)) {
+	for seed := range uint64(scale(10000)) {
 		atLeast(t, seed)
 	}
 }
