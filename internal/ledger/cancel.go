@@ -124,8 +124,10 @@ func (l *Ledger) premature(now Now, it *item) bool {
 	early, at := it.of.it != nil, now.Own+1
 	for i := range it.st.Buckets {
 		if e := l.entries.byKey[it.st.Buckets[i].Key]; e != nil {
-			for _, o := range e.items {
-				early, at = true, max(at, o.notBefore)
+			for _, o := range e.items { // others may wait for this cancellation, to use the id
+				if o.kind == chargeItem || o.kind == claimItem {
+					early, at = true, max(at, o.notBefore)
+				}
 			}
 		}
 	}

@@ -42,3 +42,36 @@ func TestCountedAllTheTime(t *testing.T) {
 		}
 	})
 }
+
+// TestAnIDThatIsUsedAgain: a take was carried out and not answered, admitted by the guard, and
+// settled. Then its id was used again, by another grant. The first one is cancelled before the
+// second one would be given another id, by which only this process knows it.
+//
+// req: A10, E7
+func TestAnIDThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		plan := policy(t, 0, rolling(1000, 12*time.Hour), slots(10))
+		inner := &faulty{Store: memstore.New(nil)}
+		g := guarded(t, inner, full(1))
+		inner.set(mute)
+		one := store.Take{ID: "job-7", Grant: 1, Hold: time.Hour, Buckets: []store.BucketCost{cost(plan, "k", 5, 1)}}
+		if d := send(t, g, one); !d.Allowed || !d.Unsure {
+			t.Fatalf("allowed %v, unsure %v", d.Allowed, d.Unsure)
+		}
+		inner.set(refuses)
+		time.Sleep(3 * time.Second)
+		settleGrant(t, g, plan, 1, 5)
+		two := one
+		two.Grant = 2
+		if d := send(t, g, two); !d.Allowed {
+			t.Fatal("it was refused")
+		}
+		time.Sleep(3 * time.Second)
+		inner.set(well)
+		wantBack(t, g, 2*time.Second)
+		if o := settleGrant(t, inner.Store, plan, 2, 5); o.Gone {
+			t.Error("the store does not know it by its id")
+		}
+	})
+}
