@@ -260,7 +260,8 @@ func (l *Ledger) charge(now Now, e *entry, f *FallbackPlan, n *store.Amounts, at
 	l.pend(now, it, []*entry{e})
 }
 
-// chargeParts makes units of several buckets pending. It reports whether there was room for all.
+// chargeParts makes units of several buckets pending. It reports whether there was room for all. Of
+// what is not recorded here it is unknown how much has aged.
 func (l *Ledger) chargeParts(now Now, parts []part, n []store.Amounts, at int64, whole bool) bool {
 	all := true
 	for k := range parts {
@@ -269,7 +270,7 @@ func (l *Ledger) chargeParts(now Now, parts []part, n []store.Amounts, at int64,
 			all = false
 			continue
 		}
-		l.charge(now, e, parts[k].plan, &n[k], at, whole)
+		l.charge(now, e, parts[k].plan, &n[k], at, whole || parts[k].bare)
 		l.entries.release(e)
 	}
 	return all

@@ -28,6 +28,7 @@ type part struct {
 	n    store.Amounts
 	key  store.Key
 	e    *entry // nil if there is none
+	bare bool   // of a reservation: there was none when it was given, so it is not recorded here
 }
 
 // Opens reports whether a limit of the take has FallbackOpen.

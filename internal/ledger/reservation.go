@@ -188,7 +188,7 @@ func newReservation(r *Request, end int64) *reservation {
 	h.take.Labels = append([]store.Label(nil), r.take.Labels...)
 	copy(h.parts, r.parts)
 	for i := range h.parts {
-		h.parts[i].e = nil
+		h.parts[i].e, h.parts[i].bare = nil, h.parts[i].e == nil
 	}
 	h.granted = make([]store.Amounts, len(r.parts))
 	return h

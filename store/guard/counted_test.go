@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -72,6 +73,57 @@ func TestAnIDThatIsUsedAgain(t *testing.T) {
 		wantBack(t, g, 2*time.Second)
 		if o := settleGrant(t, inner.Store, plan, 2, 5); o.Gone {
 			t.Error("the store does not know it by its id")
+		}
+	})
+}
+
+// inBoth takes n units of each of the buckets "a" and "b".
+func inBoth(plan *store.Plan, hold time.Duration, n int64) store.Take {
+	return store.Take{
+		ID: "id", Grant: 1, Hold: hold, Buckets: []store.BucketCost{cost(plan, "a", n), cost(plan, "b", n)},
+	}
+}
+
+// endBoth settles or renews what inBoth took.
+func endBoth(t *testing.T, s store.Store, of store.Take, op store.Op) {
+	t.Helper()
+	var out [1]store.Outcome
+	st := store.Settlement{Op: op, ID: of.ID, Grant: of.Grant, Buckets: of.Buckets, Hold: time.Hour}
+	if err := s.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil || out[0].Gone {
+		t.Fatalf("%v %+v", err, out[0])
+	}
+}
+
+// TestCountedWhereThereWasNoRoom: the guard admitted a take that the store had carried out, and had
+// no room to record it in one of its buckets. What is used there is charged all the same, before the
+// store gives back what the hold has left.
+//
+// req: A1
+func TestCountedWhereThereWasNoRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		plan := policy(t, drawgate.FallbackOpen, rolling(1000, 12*time.Hour))
+		brief := policy(t, drawgate.FallbackOpen, rolling(1000, time.Minute))
+		inner, opts := &faulty{Store: memstore.New(nil)}, full(1)
+		opts.MaxBuckets = 2
+		g := guarded(t, inner, opts)
+		take(t, g, plan, "a", 1)
+		take(t, g, brief, "other", 1)
+		inner.set(mute)
+		of := inBoth(plan, 3*time.Minute, 5)
+		if d := send(t, g, of); !d.Allowed || !d.Unsure {
+			t.Fatalf("allowed %v, unsure %v", d.Allowed, d.Unsure)
+		}
+		inner.set(refuses)
+		time.Sleep(2 * time.Minute)
+		endBoth(t, g, of, store.OpSettle) // now there is room
+		time.Sleep(3 * time.Minute)
+		inner.set(well)
+		for range 30 {
+			time.Sleep(time.Second)
+			if n := used(t, inner.Store, plan, "b")[0]; n < 5 {
+				t.Fatalf("%d are used, want at least 5", n)
+			}
 		}
 	})
 }
