@@ -118,6 +118,9 @@ func (l *Ledger) withdraw(now Now, r *Request) (late bool) {
 // premature reports whether a cancellation would give back what the store does not have otherwise
 // yet, and puts it off.
 func (l *Ledger) premature(now Now, it *item) bool {
+	if it.of != nil && it.of.dropped { // its other buckets are not charged
+		it.st.Ended = false
+	}
 	if !it.st.Ended {
 		return false
 	}

@@ -210,6 +210,7 @@ func (l *Ledger) drop(it *item) {
 	h := it.h
 	l.finish(it)
 	if h != nil {
+		h.dropped = true
 		l.held.remove(h)
 	}
 }

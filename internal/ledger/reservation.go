@@ -26,6 +26,7 @@ type reservation struct {
 	charged bool              // given here; its units were charged to the store, which does not have it
 	last    *store.Settlement // how it ended
 	closed  bool              // nothing of it is left to deliver
+	dropped bool              // it was not delivered, because one of its buckets was reset
 	it      *item             // its pending item
 	traces  []*trace          // what the store was told, per bucket; nil: it keeps no history
 

@@ -127,3 +127,48 @@ func TestCountedWhereThereWasNoRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestCountedWhereNothingWasReset: the guard admitted a take that the store had carried out, and its
+// holder renewed it beyond its end there. While the guard was about to replay it, one of its buckets
+// was reset, which forgets the reservation. In the other one what the hold has left still counts.
+//
+// req: A1
+func TestCountedWhereNothingWasReset(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		plan, mem := policy(t, 0, rolling(1000, 12*time.Hour)), memstore.New(nil)
+		inner, opts := &faulty{Store: mem}, full(1)
+		opts.Failures = 1000
+		g := guarded(t, struct {
+			*faulty
+			store.Resetter
+		}{inner, mem}, opts)
+		inner.set(mute)
+		of := inBoth(plan, time.Minute, 5)
+		if d := send(t, g, of); !d.Allowed || !d.Unsure {
+			t.Fatalf("allowed %v, unsure %v", d.Allowed, d.Unsure)
+		}
+		inner.set(refuses)
+		time.Sleep(30 * time.Second)
+		endBoth(t, g, of, store.OpRenew)
+		time.Sleep(3 * time.Minute)
+		inner.mu.Lock()
+		inner.only = func(op string, _ bool) mood { // the replay does not arrive
+			if op == "take" {
+				return refuses
+			}
+			return well
+		}
+		inner.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		if err := g.Full().(store.Resetter).Reset(t.Context(), []store.Key{cost(plan, "a").Key}); err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			time.Sleep(time.Second)
+			if n := used(t, inner.Store, plan, "b")[0]; n < 5 {
+				t.Fatalf("%d are used, want at least 5", n)
+			}
+		}
+	})
+}
