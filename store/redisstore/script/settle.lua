@@ -32,10 +32,12 @@ if batch or op == 's' or op == 'x' or op == 'r' then
 
   -- Corrects a part that may count no longer. Returns how many units came back.
   local function correctEnded(r, st, q, n)
-    if st.kind == 2 and (q.seq < st.head or q.seq == st.tail and st.lst + st.win <= now) then return 0 end
-    if st.kind == 2 and q.seq < st.tail then
-      local _, last = unpack_(F'entry', get(r, 'e' .. st.id .. q.seq))
-      if last + st.win <= now then return 0 end
+    if st.kind == 2 then
+      if q.seq < st.head or q.seq > st.tail then return 0 end
+      local first, last = st.first, st.lst
+      if q.seq < st.tail then first, last = unpack_(F'entry', get(r, 'e' .. st.id .. q.seq)) end
+      -- a limit that was forgotten meanwhile numbers its entries anew
+      if first ~= q.ref or last + st.win <= now then return 0 end
     end
     local was, next = st.used, st.nxt or 0
     correctPart(r, st, q, n)
