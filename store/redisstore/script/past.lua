@@ -30,6 +30,22 @@ local function keepPast(r)
   r.put.p = #out > 0 and table.concat(out)
 end
 
+-- Drops what is only kept for open reservations once there are none. The highest rate is kept for
+-- those that have ended, too: a program that does not know of them may change it.
+local function settled(r)
+  if r.m > 0 then return end
+  local kept
+  for _, st in ipairs(r.ls) do
+    if st.kind == 1 and st.peak > 0 and not kept then
+      kept = {}
+      for _, o in ipairs(pastHolds(r)) do
+        for _, q in ipairs(o.parts) do kept[q.id] = true end
+      end
+    end
+    if st.kind ~= 1 or st.peak > 0 and not kept[st.id] then st.peak = 0 end
+  end
+end
+
 -- Until when a part counts whose hold is over; 0 if nothing of it could be given back.
 local function counts(r, ss, q)
   local st, s = r.by[q.id], ss.by[q.id]
@@ -86,6 +102,9 @@ local function forgetPast(r, limit)
     end
     if #ps == 0 then table.remove(list, i) end
   end
-  if some then keepPast(r) end
+  if some then
+    keepPast(r)
+    settled(r)
+  end
   return some
 end
