@@ -106,5 +106,4 @@ local function forgetPast(r, limit)
     keepPast(r)
     settled(r)
   end
-  return some
 end

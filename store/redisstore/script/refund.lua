@@ -79,7 +79,8 @@ if batch or op == 'b' or op == 'c' then
         got[j] = 0
         if open and s.n > 0 then
           got[j] = refundOf(r, st, s.n)
-          if forgetPast(r, s.id) or got[j] > 0 then r.dirty = true end
+          forgetPast(r, s.id)
+          if got[j] > 0 then r.dirty = true end
         end
       end
       res[3 + i] = got
