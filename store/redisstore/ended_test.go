@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"testing"
 	"time"
@@ -106,6 +107,46 @@ func TestRatesThatThoseBeforeChanged(t *testing.T) {
 		cancelEnded(t, is, of)
 		if n := peek(t, is, of.Buckets[0]).States[0].Used; n < 100 {
 			t.Errorf("%s: %d are used, and somebody has just used 100", name, n)
+		}
+	}
+}
+
+// TestDamagedHoldsThatEnded: where the field with the holds that have ended is damaged they are
+// forgotten. The bucket can be used as before.
+//
+// req: E10
+func TestDamagedHoldsThatEnded(t *testing.T) {
+	t.Parallel()
+	conn, clock, keys := client(t, redistest.Start(t)), newClock(), prefix()
+	s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
+	plan := compile(t, "p", drawgate.RollingLimit("r", 1e6, time.Hour), drawgate.CalendarLimit("d", 1e6, drawgate.Day, ""),
+		drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Amount: 1e6, Window: time.Hour})
+	of := held(takeOf(plan, "k", 2, 2, 2), "id", time.Second)
+	of.Grant = 7
+	key := redisstore.KeyOf(keys, of.Buckets[0].Key)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		take(t, s, of)
+		clock.advance(2 * time.Second)
+		take(t, s, takeOf(plan, "k", 1))
+		p, err := conn.Do(t.Context(), conn.B().Hget().Key(key).Field("p").Build()).AsBytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1 + r.IntN(3) {
+			if i := r.IntN(len(p)); r.IntN(2) == 0 {
+				p = p[:i+1]
+			} else {
+				p[i] = byte(r.IntN(256))
+			}
+		}
+		set := conn.B().Hset().Key(key).FieldValue().FieldValue("p", string(p)).Build()
+		if err := conn.Do(t.Context(), set).Error(); err != nil {
+			t.Fatal(err)
+		}
+		cancelEnded(t, s, of)
+		if st := peek(t, s, of.Buckets[0]); st.Fail != nil {
+			t.Fatalf("%q: %v", p, st.Fail)
 		}
 	}
 }

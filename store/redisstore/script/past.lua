@@ -3,20 +3,28 @@
 local MOSTPAST = 64
 local PASTLIFE = 3.6e9
 
-local function pastHolds(r)
-  if r.past then return r.past end
-  r.past = {}
-  local v, p = get(r, 'p'), 1
-  while v and p <= #v do
+local function readPast(v)
+  local list, p = {}, 1
+  while p <= #v do
     local o, count, fl = { parts = {} }
     o.grant, o.fin, o.id, count, p = unpack_(F'ended', v, p)
     for i = 1, count do
       local q = {}
       q.id, q.n, q.ref, q.seq, fl, p = unpack_(F'part', v, p)
+      for _, n in ipairs({ q.n, q.ref, q.seq }) do assert(n >= 0 and n <= MAX and n % 1 == 0) end
       q.both = fl == 2
       o.parts[i] = q
     end
-    if o.fin > now then r.past[#r.past + 1] = o end
+    if o.fin > now then list[#list + 1] = o end
+  end
+  return list
+end
+
+local function pastHolds(r)
+  if not r.past then
+    local v, read = get(r, 'p')
+    if v then read, r.past = pcall(readPast, v) end
+    if not read then r.past = {} end -- there is nothing, or it is damaged, and forgotten
   end
   return r.past
 end

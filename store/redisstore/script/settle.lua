@@ -35,7 +35,11 @@ if batch or op == 's' or op == 'x' or op == 'r' then
     if st.kind == 2 then
       if q.seq < st.head or q.seq > st.tail then return 0 end
       local first, last = st.first, st.lst
-      if q.seq < st.tail then first, last = unpack_(F'entry', get(r, 'e' .. st.id .. q.seq)) end
+      if q.seq < st.tail then
+        local v = get(r, 'e' .. st.id .. q.seq)
+        if not v then return 0 end
+        first, last = unpack_(F'entry', v)
+      end
       -- a limit that was forgotten meanwhile numbers its entries anew
       if first ~= q.ref or last + st.win <= now then return 0 end
     elseif st.kind == 1 and (st.rate ~= q.seq or st.peak < st.rate) then
