@@ -68,7 +68,9 @@ func TestNothingTwiceOnRedis(t *testing.T) {
 				t.Fatal(err)
 			}
 			inner := &away{Store: s}
-			g := guarded(t, inner, full(1))
+			opts := full(1)
+			opts.Timeout = patience
+			g := guarded(t, inner, opts)
 			take(t, g, plan, "k", 1) // so that it is known what the store has
 			inner.mood.Store(int64(mute))
 			if d := hold(t, g, "id", held, plan, "k", granted, granted, granted, 1); !d.Allowed || !d.Unsure {

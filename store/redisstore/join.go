@@ -39,6 +39,7 @@ var formats = map[string]string{
 	"entry":       "ddd",          // of a rolling limit: first and last instant, units
 	"reservation": "c8c8dddBIc0B", // 1: a lease, 2^k: part k passed a ticket; the number of its parts is last
 	"part":        "c8dddB",
+	"size":        "H",
 	"ended":       "c8dIc0B", // a reservation whose hold has ended: grant, until when it is remembered, id, parts
 	"number":      "d",       // of a list
 	"epochs":      "BB",      // a history: format and flags

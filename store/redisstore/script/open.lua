@@ -122,8 +122,10 @@ local function forget(r, o)
   end
   r.put['o' .. r.m], r.os[r.m] = false, nil
   r.m = r.m - 1
-  if r.m == 0 then r.next, r.ends = 0, 0 end
-  settled(r)
+  if r.m == 0 then
+    r.next, r.ends = 0, 0
+    for _, st in ipairs(r.ls) do st.peak = 0 end
+  end
 end
 
 -- How long after their decision units may still arrive.
@@ -206,7 +208,6 @@ local function advanceAll(r, ss, now)
   r.last = now
   if r.pause and now >= r.pause then r.pause, r.why = nil, nil end
   clear(r, now)
-  settled(r) -- some of those that have ended may be forgotten by now
   for _, s in ipairs(ss) do
     local st = r.by[s.id]
     if st and st.kind == 1 and st.rate ~= s.rate then forgetPast(r, s.id) end

@@ -1,13 +1,14 @@
--- Reservations whose hold has ended: where their units count. The field p has them; see past.go in
--- internal/record. Of a part of kind bucket, seq is the rate, with which its units drain.
+-- Reservations whose hold has ended: where their units count. The field p has their number,
+-- and each with its size; see past.go in internal/record. Of a part of kind bucket, seq is the rate,
+-- with which its units drain.
 local MOSTPAST = 64
 local PASTLIFE = 3.6e9
 
 local function readPast(v)
-  local list, p = {}, 1
-  while p <= #v do
-    local o, count, fl = { parts = {} }
-    o.grant, o.fin, o.id, count, p = unpack_(F'ended', v, p)
+  local list, p = {}, 2
+  for _ = 1, byte(v) do
+    local _, o, count, fl = nil, { parts = {} }
+    _, o.grant, o.fin, o.id, count, p = unpack_(F'size ended', v, p)
     for i = 1, count do
       local q = {}
       q.id, q.n, q.ref, q.seq, fl, p = unpack_(F'part', v, p)
@@ -17,6 +18,7 @@ local function readPast(v)
     end
     if o.fin > now then list[#list + 1] = o end
   end
+  assert(p == #v + 1)
   return list
 end
 
@@ -29,29 +31,31 @@ local function pastHolds(r)
   return r.past
 end
 
-local function keepPast(r)
-  local out = {}
-  for _, o in ipairs(r.past) do
-    out[#out + 1] = pack(F'ended', o.grant, o.fin, #o.id, o.id, #o.parts)
-    for _, q in ipairs(o.parts) do out[#out + 1] = pack(F'part', q.id, q.n, q.ref, q.seq, q.both and 2 or 0) end
-  end
-  r.put.p = #out > 0 and table.concat(out)
+local function packPast(o)
+  local parts = {}
+  for i, q in ipairs(o.parts) do parts[i] = pack(F'part', q.id, q.n, q.ref, q.seq, q.both and 2 or 0) end
+  local v = pack(F'ended', o.grant, o.fin, #o.id, o.id, #parts) .. table.concat(parts)
+  return pack(F'size', #v + 2) .. v
 end
 
--- Drops what is only kept for open reservations once there are none. The highest rate is kept for
--- those that have ended, too: a program that does not know of them may change it.
-local function settled(r)
-  if r.m > 0 then return end
-  local kept
-  for _, st in ipairs(r.ls) do
-    if st.kind == 1 and st.peak > 0 and not kept then
-      kept = {}
-      for _, o in ipairs(pastHolds(r)) do
-        for _, q in ipairs(o.parts) do kept[q.id] = true end
-      end
-    end
-    if st.kind ~= 1 or st.peak > 0 and not kept[st.id] then st.peak = 0 end
+local function keepPast(r)
+  local out = {}
+  for i, o in ipairs(r.past) do out[i] = packPast(o) end
+  r.put.p = #out > 0 and string.char(#out) .. table.concat(out)
+end
+
+-- Adds one to those that are not read, which are many more bytes. Returns false if they have to be
+-- read: it may be there, or they may be damaged.
+local function append(r, o)
+  local v = not r.past and get(r, 'p')
+  if not v or #v < 30 or string.find(v, o.grant, 1, true) then return false end
+  local count, p = byte(v), 2
+  if count >= MOSTPAST then -- the first one goes
+    count, p = count - 1, 2 + unpack_(F'size', v, 2)
+    if count >= MOSTPAST or p > #v then return false end
   end
+  r.put.p = string.char(count + 1) .. sub(v, p) .. packPast(o)
+  return true
 end
 
 -- Until when a part counts whose hold is over; 0 if nothing of it could be given back.
@@ -76,7 +80,6 @@ end
 -- Remembers a reservation whose hold is over, and whose parts were closed: at says where those
 -- count that were held.
 local function remember(r, ss, o, at)
-  local list = pastHolds(r)
   local e = { grant = o.grant, id = o.id, fin = 0, parts = {} }
   for k, q in ipairs(o.parts) do
     if q.held then q.ref, q.seq, q.both = unpack(at[k]) end
@@ -87,7 +90,8 @@ local function remember(r, ss, o, at)
     end
   end
   e.fin = min(e.fin, o.fin + PASTLIFE)
-  if e.fin <= now then return end
+  if e.fin <= now or append(r, e) then return end
+  local list = pastHolds(r)
   for i = #list, 1, -1 do
     if list[i].grant == e.grant and list[i].id == e.id then table.remove(list, i) end
   end
@@ -110,8 +114,5 @@ local function forgetPast(r, limit)
     end
     if #ps == 0 then table.remove(list, i) end
   end
-  if some then
-    keepPast(r)
-    settled(r)
-  end
+  if some then keepPast(r) end
 end

@@ -42,8 +42,8 @@ if batch or op == 's' or op == 'x' or op == 'r' then
       end
       -- a limit that was forgotten meanwhile numbers its entries anew
       if first ~= q.ref or last + st.win <= now then return 0 end
-    elseif st.kind == 1 and (st.rate ~= q.seq or st.peak < st.rate) then
-      return 0 -- a program of the version before has changed the rate, or forgotten the highest one
+    elseif st.kind == 1 and st.rate ~= q.seq then
+      return 0 -- a program of the version before has changed it
     end
     local was, next = st.used, st.nxt or 0
     correctPart(r, st, q, n)
@@ -68,7 +68,6 @@ if batch or op == 's' or op == 'x' or op == 'r' then
         end
         table.remove(r.past, k)
         keepPast(r)
-        settled(r)
         answer[1], r.dirty = 1, true
         break
       end
