@@ -461,7 +461,8 @@ func (s *sim) settledUp() {
 	}
 	// a plain take whose answer is lost may count twice, and so may one whose hold ends before the
 	// store says whether it has it, unless that remembers it
-	if exact := (!s.f.lost || !s.f.plain && !(s.f.brief && s.f.forgets)) && !s.f.late && !s.f.crashes; exact && units > want+ended {
+	twice := s.f.lost && (s.f.plain || s.f.brief && s.f.forgets)
+	if exact := !twice && !s.f.late && !s.f.crashes; exact && units > want+ended {
 		s.failf("the store knows of %d units, and %d were used (or %d)", units, want, want+ended)
 	}
 	holders := map[store.Grant]*grant{}

@@ -314,7 +314,7 @@ func (w *world) step(t *testing.T) {
 		ok := record.Correct(w.asks(used), h.id, h.grant, false, w.now) != nil
 		w.note("correct %s/%d of %v to %v: %v", h.id, h.grant, h.n, used, ok)
 	case k < 21:
-		w.bucket.reopenIt(t)
+		w.reopenIt(t)
 		w.note("reopen")
 	case k < 22:
 		w.note("other limits")
