@@ -64,7 +64,7 @@ traefik:
 quick: export GOFLAGS += -ldflags=-s $(GCFLAGS) $(NO_INLINING:%='-gcflags=%/...=-dwarf=false -c=1 -l')
 quick:
 	MODCACHE=$$($(GO) env GOMODCACHE) STD=$$($(GO) env GOROOT)/src CGO_ENABLED=0 $(FEW_GC) \
-		$(GO) test -short -vet=all -toolexec='$(CURDIR)/tools/quick.sh' -p $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) \
+		$(GO) test -short -vet=all -toolexec='$(CURDIR)/tools/quick.sh' -p $$(($$(getconf _NPROCESSORS_ONLN) * 2)) \
 		./cmd/drawgate ./server ./telemetry ./store/... ./...
 
 # testlog judges the output of tests; concurrent finds the packages in which goroutines meet, for the race detector.
