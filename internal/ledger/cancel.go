@@ -42,8 +42,9 @@ func (l *Ledger) cancelHeld(now Now, h *reservation) {
 	l.cancel(now, &t, h.until, h.until)
 }
 
-// cancelUnsure cancels a grant that the store may have, and that it need not have any more. If all of
-// it is charged, or replayed by another id, it comes back also where its hold has ended meanwhile.
+// cancelUnsure cancels a grant that the store may have, and that it need not have any more. If all
+// of it is charged, or replayed by another id, it comes back also where its hold has ended
+// meanwhile.
 func (l *Ledger) cancelUnsure(now Now, h *reservation, charged bool) {
 	if !h.unsure {
 		return

@@ -47,9 +47,9 @@ func atTheEnd(tb testing.TB) *bucket {
 	)
 }
 
-// TestCorrect: a hold ended without a settlement, and counts as granted; then it is said how much of
-// it was used. That counts once, also by a record that was written down meanwhile, and what is said
-// to be used beyond the grant is not counted here.
+// TestCorrect: a hold ended without a settlement, and counts as granted; then it is said how much
+// of it was used. That counts once, also by a record that was written down meanwhile, and what is
+// said to be used beyond the grant is not counted here.
 //
 // req: A12
 func TestCorrect(t *testing.T) {
@@ -135,9 +135,9 @@ func TestOpenAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsForgotten: a record forgets holds an hour after their end, or when their units no longer
-// count, the first ones if there are many, and those whose units a refund or a change of the rate
-// may have touched. Then it gives nothing back.
+// TestWhatIsForgotten: a record forgets holds an hour after their end, or when their units no
+// longer count, the first ones if there are many, and those whose units a refund or a change of the
+// rate may have touched. Then it gives nothing back.
 func TestWhatIsForgotten(t *testing.T) {
 	t.Parallel()
 	start := func(l drawgate.Limit) *bucket {
@@ -222,8 +222,8 @@ func TestSomebodyHasItsName(t *testing.T) {
 	}
 }
 
-// TestThoseBeforeReadIt: in bytes it is an open reservation of which nothing is held: what a program
-// of the version before counts is the same, and what that writes is remembered.
+// TestThoseBeforeReadIt: in bytes it is an open reservation of which nothing is held: what a
+// program of the version before counts is the same, and what that writes is remembered.
 func TestThoseBeforeReadIt(t *testing.T) {
 	t.Parallel()
 	b := atTheEnd(t)

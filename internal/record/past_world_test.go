@@ -109,9 +109,9 @@ func (w *world) really(j int) int64 {
 	return sum
 }
 
-// TestAtLeastWhatWasUsed: whatever ends, is settled, corrected, given back or written down, by callers
-// with other limits, in another order or with other rates, a record counts at least what was really
-// used in the window.
+// TestAtLeastWhatWasUsed: whatever ends, is settled, corrected, given back or written down, by
+// callers with other limits, in another order or with other rates, a record counts at least what
+// was really used in the window.
 //
 // req: A1, A12
 func TestAtLeastWhatWasUsed(t *testing.T) {

@@ -95,8 +95,8 @@ func endBoth(t *testing.T, s store.Store, of store.Take, op store.Op) {
 }
 
 // TestCountedWhereThereWasNoRoom: the guard admitted a take that the store had carried out, and had
-// no room to record it in one of its buckets. What is used there is charged all the same, before the
-// store gives back what the hold has left.
+// no room to record it in one of its buckets. What is used there is charged all the same, before
+// the store gives back what the hold has left.
 //
 // req: A1
 func TestCountedWhereThereWasNoRoom(t *testing.T) {
@@ -128,9 +128,10 @@ func TestCountedWhereThereWasNoRoom(t *testing.T) {
 	})
 }
 
-// TestCountedWhereNothingWasReset: the guard admitted a take that the store had carried out, and its
-// holder renewed it beyond its end there. While the guard was about to replay it, one of its buckets
-// was reset, which forgets the reservation. In the other one what the hold has left still counts.
+// TestCountedWhereNothingWasReset: the guard admitted a take that the store had carried out, and
+// its holder renewed it beyond its end there. While the guard was about to replay it, one of its
+// buckets was reset, which forgets the reservation. In the other one what the hold has left still
+// counts.
 //
 // req: A1
 func TestCountedWhereNothingWasReset(t *testing.T) {

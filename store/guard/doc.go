@@ -36,8 +36,8 @@
 // grant there; elsewhere, and with [Options.NoRecovery], it may count twice, but never too little.
 //
 // If the store carried out a take and lost its answer, and was away until the hold had ended, it
-// counts there as used. Stores that remember such holds, as all of ours for an hour, give that back when
-// the guard has charged what was used; others count it twice, never too little. See
+// counts there as used. Stores that remember such holds, as all of ours for an hour, give that back
+// when the guard has charged what was used; others count it twice, never too little. See
 // [State.Miscounted].
 //
 // # Reservations

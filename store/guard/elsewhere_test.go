@@ -11,9 +11,9 @@ import (
 )
 
 // TestAGrantThatWasUsedElsewhere: a take was carried out, and its answer was lost, so a process
-// refused it. Its taker sent it again, as the same grant, by another process, which was told that it
-// is open, and used it, and vanished. The hold ends, as used: the first process must not take that
-// back.
+// refused it. Its taker sent it again, as the same grant, by another process, which was told that
+// it is open, and used it, and vanished. The hold ends, as used: the first process must not take
+// that back.
 //
 // req: A1, A4
 func TestAGrantThatWasUsedElsewhere(t *testing.T) {

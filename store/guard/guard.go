@@ -33,9 +33,9 @@ type Options struct {
 	CountInCalls bool
 
 	// Timeout is how long a caller waits for the store, all attempts included. 0 means what the
-	// store needs (see [store.Timed]): 1s for DynamoDB, 500ms for SQLite and PostgreSQL, and otherwise 40ms, so
-	// that Allow answers within 50 ms. A caller with an earlier deadline is answered shortly before
-	// that deadline.
+	// store needs (see [store.Timed]): 1s for DynamoDB, 500ms for SQLite and PostgreSQL, and
+	// otherwise 40ms, so that Allow answers within 50 ms. A caller with an earlier deadline is
+	// answered shortly before that deadline.
 	Timeout time.Duration
 
 	// Failures is how many failures in a row open the breaker. 0 means 3.

@@ -47,8 +47,8 @@ func (a *away) PeekKnown(
 	return a.call(func() error { return a.Store.PeekKnown(ctx, buckets, priority, known, out) })
 }
 
-// TestNothingTwiceOnRedis: as [TestNothingTwice], where the store keeps histories. Redis has a clock
-// of its own, so this takes as long as the hold.
+// TestNothingTwiceOnRedis: as [TestNothingTwice], where the store keeps histories. Redis has a
+// clock of its own, so this takes as long as the hold.
 //
 // req: A10, A12, E5
 func TestNothingTwiceOnRedis(t *testing.T) {

@@ -13,6 +13,19 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
+// besideBefore returns a store, and one as in the version before, on one server and with one clock.
+func besideBefore(t *testing.T) (is, was *redisstore.Store, clock *fakeClock) {
+	t.Helper()
+	before, err := os.ReadFile("testdata/script-before.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, clock := client(t, redistest.Start(t)), newClock()
+	is = redisstore.NewWithClock(conn, nil, clock.now)
+	was = redisstore.NewWithClock(conn, &redisstore.Options{NoBatches: true}, clock.now).AsBefore(string(before))
+	return is, was, clock
+}
+
 // cancelEnded cancels a hold that has ended.
 func cancelEnded(t *testing.T, s store.Store, of store.Take) {
 	t.Helper()
@@ -21,9 +34,9 @@ func cancelEnded(t *testing.T, s store.Store, of store.Take) {
 	})
 }
 
-// TestEntriesThatAreCountedAnew: the record forgets a limit of an old version of the policy, and the
-// limit comes back. Its entries are numbered anew: what a hold left in an old one is not taken from
-// a new one.
+// TestEntriesThatAreCountedAnew: the record forgets a limit of an old version of the policy, and
+// the limit comes back. Its entries are numbered anew: what a hold left in an old one is not taken
+// from a new one.
 //
 // req: A1
 func TestEntriesThatAreCountedAnew(t *testing.T) {
@@ -54,20 +67,14 @@ func TestEntriesThatAreCountedAnew(t *testing.T) {
 	}
 }
 
-// TestARateThatThoseBeforeChanged: a program of the version before changes the rate of a bucket, and
-// does not know that a hold is remembered. What may have drained by then is not given back: it would
-// be somebody else's.
+// TestARateThatThoseBeforeChanged: a program of the version before changes the rate of a bucket,
+// and does not know that a hold is remembered. What may have drained by then is not given back: it
+// would be somebody else's.
 //
 // req: A1
 func TestARateThatThoseBeforeChanged(t *testing.T) {
 	t.Parallel()
-	before, err := os.ReadFile("testdata/script-before.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, clock := client(t, redistest.Start(t)), newClock()
-	is := redisstore.NewWithClock(conn, nil, clock.now)
-	was := redisstore.NewWithClock(conn, &redisstore.Options{NoBatches: true}, clock.now).AsBefore(string(before))
+	is, was, clock := besideBefore(t)
 	leaky := func(rate int64) *store.Plan {
 		return compile(t, "p", drawgate.Limit{
 			Name: "b", Kind: drawgate.Bucket, Window: 100 * time.Second, Amount: rate, Burst: 1000,

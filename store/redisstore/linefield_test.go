@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -211,13 +210,7 @@ func TestTicketsAreBounded(t *testing.T) {
 // req: C5, D6
 func TestTheVersionBeforeKeepsLines(t *testing.T) {
 	t.Parallel()
-	before, err := os.ReadFile("testdata/script-before.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, clock := client(t, redistest.Start(t)), newClock()
-	is := redisstore.NewWithClock(conn, nil, clock.now)
-	was := redisstore.NewWithClock(conn, &redisstore.Options{NoBatches: true}, clock.now).AsBefore(string(before))
+	is, was, _ := besideBefore(t)
 	day, second := oneIn(t, "day", 24*time.Hour), oneIn(t, "second", time.Second)
 	take(t, is, takeOf(second, "k", 1))
 	both := takeOf(day, "unused", 1)
@@ -248,13 +241,7 @@ func TestTheVersionBeforeKeepsLines(t *testing.T) {
 // req: C5, D6
 func TestTheVersionBeforeDeletesLines(t *testing.T) {
 	t.Parallel()
-	before, err := os.ReadFile("testdata/script-before.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, clock := client(t, redistest.Start(t)), newClock()
-	is := redisstore.NewWithClock(conn, nil, clock.now)
-	was := redisstore.NewWithClock(conn, &redisstore.Options{NoBatches: true}, clock.now).AsBefore(string(before))
+	is, was, clock := besideBefore(t)
 	minute, second := compile(t, "minute", drawgate.Limit{
 		Name: "r", Kind: drawgate.Rolling, Window: time.Minute, Amount: 3, Precision: drawgate.Exact,
 	}), oneIn(t, "second", time.Second)

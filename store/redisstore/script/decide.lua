@@ -92,8 +92,9 @@ local function decide(op, cs, blobs, common, known)
     end
   end
   if undo then undo() end
-  local frees = res[1] == 5 and (op == 's' or op == 'x' or op == 'u' or op == 'b')
-  if frees or #res > 3 and op ~= 't' and op ~= 'p' then
+  local ends = op == 's' or op == 'x'
+  local frees = res[1] == 5 and (ends or op == 'u' or op == 'b')
+  if frees or ends and #res > 3 then -- it may correct a hold that has ended
     for i, c in ipairs(cs) do
       if c.l and (frees or res[3 + i][1] == 1) then
         lines = lines or makeLines()
