@@ -417,6 +417,28 @@ func (s *sim) within(extra [2]int64) {
 	}
 }
 
+// unused returns the units of holds that were over before they could be cancelled, and that nobody
+// here used: of takes that were refused, and of those that were refused first, and allowed when
+// their callers asked again.
+func (s *sim) unused() (units int64) {
+	counts := map[store.Grant]bool{} // of brief holds: whether they are among them
+	for _, g := range s.grants {
+		if g.take.Hold < time.Hour {
+			counts[g.take.Grant] = !g.allowed
+		}
+	}
+	for _, e := range slices.Backward(s.store.entries) {
+		unused, brief := counts[e.grant]
+		if unused {
+			units += e.n
+		}
+		if brief {
+			counts[e.grant] = true
+		}
+	}
+	return units
+}
+
 // settledUp waits until everything is delivered, and checks what the store knows.
 func (s *sim) settledUp() {
 	s.calm = true
@@ -451,11 +473,7 @@ func (s *sim) settledUp() {
 			ended += g.take.Buckets[0].N[0]
 		}
 	}
-	for _, g := range s.grants { // or was over before it could be cancelled
-		if e := s.store.entryOf(g.take.Grant); e != nil && !g.allowed && g.take.Hold < time.Hour {
-			ended += e.n
-		}
-	}
+	ended += s.unused()
 	if units < want {
 		s.failf("the store knows of %d units, but %d were used", units, want)
 	}
