@@ -30,6 +30,13 @@ def until(happened: Callable[[], Any], what: str) -> Any:
     return value
 
 
+def logged(path: Path, events: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Returns the lines about these events. The last line may not be written yet as a whole."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    read = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [line for line in read if line["event"] in events]
+
+
 def loopback() -> str:
     """Returns an address at which nobody else takes ports."""
     return "127." + ".".join(str(random.randint(1, 250)) for _ in range(3))
@@ -146,6 +153,4 @@ class Workers:
 
     def log(self, *events: str) -> list[dict[str, Any]]:
         """Returns what tasks have logged about these events."""
-        path = self.folder / "log"
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [line for line in lines if line["event"] in events]
+        return logged(self.folder / "log", events)

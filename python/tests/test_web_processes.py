@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -20,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from brokers import logged
 from conftest import Server
 
 LIMITS = """
@@ -96,9 +96,7 @@ class Site:
             return int(s.makefile().readline().split()[1])
 
     def log(self, *events: str) -> list[dict[str, Any]]:
-        path = self._folder / "log"
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [line for line in lines if line["event"] in events]
+        return logged(self._folder / "log", events)
 
     def __enter__(self) -> Site:
         return self
