@@ -14,8 +14,8 @@ import (
 
 // TestSimulatedOrder: 400 callers wait in eight processes, near the store. At most 64 of 10,000 are
 // served after one who came over 10 ms later; of a window, of which all units come free at once,
-// not counting those served within the same instant, and as long as there are no more units than a
-// take may name waiters behind it.
+// not counting those served within the same instant. If there are nearly as many units as tickets,
+// a few more are: up to 6 of 3,000 were seen.
 //
 // req: C5
 func TestSimulatedOrder(t *testing.T) {
@@ -28,18 +28,14 @@ func TestSimulatedOrder(t *testing.T) {
 		limit drawgate.Limit
 		hold  time.Duration
 		order func(all []linetest.Served) int
+		most  int // of 10,000
 		rate  int // a second
 	}{
-		{drawgate.BucketLimit("bucket", 300, time.Second, 1), 0, linetest.Overtaken, 300},
-		{drawgate.ConcurrencyLimit("slots", 8), 20 * time.Millisecond, linetest.Overtaken, 400},
-		{drawgate.RollingLimit("window", 25, 500*time.Millisecond), 0, linetest.Passed, 50},
-		// Not judged: units beyond the tickets, or those named, go to whoever asks first. So it is
-		// only counted, in the long form.
-		{drawgate.RollingLimit("large", 100, 2*time.Second), 0, nil, 50},
+		{drawgate.BucketLimit("bucket", 300, time.Second, 1), 0, linetest.Overtaken, 64, 300},
+		{drawgate.ConcurrencyLimit("slots", 8), 20 * time.Millisecond, linetest.Overtaken, 64, 400},
+		{drawgate.RollingLimit("window", 25, 500*time.Millisecond), 0, linetest.Passed, 64, 50},
+		{drawgate.RollingLimit("large", 100, 2*time.Second), 0, linetest.Passed, 300, 50},
 	} {
-		if c.order == nil && !needs.Long() {
-			continue
-		}
 		for _, waiters := range [][]int{{50, 50, 50, 50, 50, 50, 50, 50}, {365, 5, 5, 5, 5, 5, 5, 5}} {
 			t.Run(fmt.Sprint(c.limit.Name, " ", waiters[0]), func(t *testing.T) {
 				t.Parallel()
@@ -58,7 +54,7 @@ func TestSimulatedOrder(t *testing.T) {
 					if n := c.rate * int(lasts/time.Second); len(all) < n*9/10 {
 						t.Errorf("%d were served, want %d", len(all), n)
 					}
-					if c.order != nil && 10_000*c.order(all) > 64*len(all) {
+					if 10_000*c.order(all) > c.most*len(all) {
 						t.Errorf("%d were overtaken", c.order(all))
 					}
 					time.Sleep(10 * time.Second) // messages under way: what is left then blocks the bubble

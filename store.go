@@ -33,7 +33,7 @@ type Status struct {
 	Pause    Pause              // zero if the bucket is not paused
 
 	// Line says who waits for the bucket, in all processes, in their order, as far as the store
-	// keeps a line: of each process those who come to its front next, 64 in all.
+	// keeps a line: of each process those who come to its front next, 128 in all.
 	Line []store.Waiter
 
 	// The limiter adds what it knows of the callers that wait for the bucket in this process.

@@ -220,7 +220,7 @@ type StatusAnswer struct {
 	NextTryMS int64 `json:"next_try_ms,omitempty"` // until the first of them tries again
 
 	// who waits in all processes, in their order: of each process those who come to its front next,
-	// 64 in all. Left out where the store keeps no line.
+	// 128 in all. Left out where the store keeps no line.
 	Line []LineEntry `json:"line,omitempty"`
 }
 

@@ -31,7 +31,7 @@ func newNow(m *Metrics) *now {
 			"How long the caller that has waited longest has been waiting."),
 		tickets: desc("drawgate_line_length",
 			"Tickets in the longest line of a policy's buckets, over all processes: of each those who come to its "+
-				"front next, 64 in all. Of buckets for which callers of this process wait.", "policy"),
+				"front next, 128 in all. Of buckets for which callers of this process wait.", "policy"),
 		ticketAge: desc("drawgate_line_oldest_seconds",
 			"How long the one that has waited longest in these lines has been waiting.", "policy"),
 		buckets: desc("drawgate_fallback_buckets",

@@ -124,14 +124,15 @@ func Judge(t *testing.T, stores []store.Store, lasts time.Duration) {
 		limit drawgate.Limit
 		hold  time.Duration
 		rate  float64 // a second
-		most  float64 // of those who were served may be overtaken
+		order func(all []Served) int
+		most  float64 // of those who were served may be overtaken by that
 		least float64 // of what the limit admits is used
 	}{
-		{drawgate.BucketLimit("a bucket of one", 300, time.Second, 1), 0, 300, 0.0064, 0.85},
-		// All units of a window come free at once, a window later. There are fewer tickets: the
-		// units beyond those go to whoever asks first, and so the order is not judged.
-		{drawgate.RollingLimit("a rolling window", 100, 2*time.Second), 0, 50, 1, 0.9},
-		{drawgate.ConcurrencyLimit("slots", 8), 20 * time.Millisecond, 400, 0.1, 0.5},
+		{drawgate.BucketLimit("a bucket of one", 300, time.Second, 1), 0, 300, Overtaken, 0.0064, 0.85},
+		// All units of a window come free at once. Where requests take long, as on a busy machine,
+		// arrivals differ by as much, and with them who is served one window earlier.
+		{drawgate.RollingLimit("a rolling window", 100, 2*time.Second), 0, 50, Passed, 0.3, 0.9},
+		{drawgate.ConcurrencyLimit("slots", 8), 20 * time.Millisecond, 400, Overtaken, 0.1, 0.5},
 	} {
 		for _, waiters := range [][]int{{50, 50, 50, 50, 50, 50, 50, 50}, {365, 5, 5, 5, 5, 5, 5, 5}} {
 			name := of.limit.Name
@@ -147,10 +148,10 @@ func Judge(t *testing.T, stores []store.Store, lasts time.Duration) {
 				gap = max(gap, s.Granted-all[max(0, i-1)].Granted)
 			}
 			slices.Sort(late)
-			n, used := Overtaken(all), float64(len(all))/of.rate/lasts.Seconds()
+			used := float64(len(all)) / of.rate / lasts.Seconds()
 			t.Logf("%s, %d and 7 times %d: %d served, %.1f %% used, %d overtaken, %d of them by 100 ms, started %d µs after the grant (p99), nobody for %d ms", name,
-				waiters[0], waiters[1], len(all), 100*used, n, Passed(all), late[len(late)*99/100], gap/1000)
-			if float64(n) > of.most*float64(len(all)) || used < of.least {
+				waiters[0], waiters[1], len(all), 100*used, Overtaken(all), Passed(all), late[len(late)*99/100], gap/1000)
+			if float64(of.order(all)) > of.most*float64(len(all)) || used < of.least {
 				t.Errorf("%s: too many overtaken, or too little used", name)
 			}
 			of.limit.Name = name

@@ -14,9 +14,9 @@ import (
 
 // Bounds of a line.
 const (
-	MaxTickets = 64 // in a bucket
-	MaxNext    = 31 // of those behind a take in its process
-	maxPassed  = 16 // per limit, how many instants are told apart at which what passed ceases to count
+	MaxTickets = 128 // in a bucket
+	MaxNext    = 127 // of those behind a take in its process
+	maxPassed  = 16  // per limit, how many instants are told apart at which what passed ceases to count
 )
 
 // Ages and lives, in µs.

@@ -257,22 +257,22 @@ func TestTicketsLive(t *testing.T) {
 	}
 }
 
-// TestAtMost64Tickets: an earlier one displaces the last.
-func TestAtMost64Tickets(t *testing.T) {
+// TestAtMostSoManyTickets: an earlier one displaces the last.
+func TestAtMostSoManyTickets(t *testing.T) {
 	t.Parallel()
 	b := &lineOf{specs: []Spec{kept(1, 1, 1)}}
 	b.try(sec, 0, 0, 1)
-	for i := range uint64(100) {
+	for i := range uint64(MaxTickets + 50) {
 		if v := b.try(sec+int64(i), 1+i, 0, 1); v.Allowed || v.Arrival != sec+int64(i) {
 			t.Fatalf("allowed %v, arrived at %d", v.Allowed, v.Arrival)
 		}
 	}
-	if n := len(b.line.Tickets); n != MaxTickets || b.line.Tickets[n-1].Number != 64 {
+	if n := len(b.line.Tickets); n != MaxTickets || b.line.Tickets[n-1].Number != MaxTickets {
 		t.Errorf("%d tickets, the last is that of %d", n, b.line.Tickets[n-1].Number)
 	}
 	b.try(sec+ms, 200, 3, 1)
 	all := b.numbers()
-	if n := len(all); n != MaxTickets || all[0] != 200 || all[n-1] != 63 {
+	if n := len(all); n != MaxTickets || all[0] != 200 || all[n-1] != MaxTickets-1 {
 		t.Errorf("%d tickets: %v", n, all)
 	}
 }

@@ -34,7 +34,7 @@ var lineCases = []testCase{
 	{"line is seen", "a look says who waits, in their order, and does not change it", testLineSeen, true},
 	{"line beside holds", "what is held is replayed, renewed and settled whoever waits", testLineHolds, true},
 	{"line of two clients", "clients of the same buckets have one line", testLineOfTwo, true},
-	{"line has an end", "a line has 64 tickets, and an earlier one displaces the last", testLineFull, true},
+	{"line has an end", "a line has 128 tickets, and an earlier one displaces the last", testLineFull, true},
 }
 
 // lined reports whether the store keeps lines.
@@ -409,15 +409,16 @@ func testLineFull(e *env) {
 	}
 	b := e.bucket("k", slots(1))
 	e.allowed("take", b.waits(500, 0, 1))
-	for n := range uint64(70) {
-		e.refused("take", b.inLine(&store.Ticket{Number: 1 + n, Waited: time.Duration(100-n) * time.Second}, 0, 1), -1)
+	const most = 128
+	for n := range uint64(most + 6) {
+		e.refused("take", b.inLine(&store.Ticket{Number: 1 + n, Waited: time.Duration(200-n) * time.Second}, 0, 1), -1)
 	}
 	all := b.numbers()
-	if len(all) != 64 || all[0] != 1 || all[63] != 64 {
+	if len(all) != most || all[0] != 1 || all[most-1] != most {
 		e.Errorf("%d wait: %v", len(all), all)
 	}
-	e.refused("an earlier one", b.inLine(&store.Ticket{Number: 200, Waited: time.Hour}, 0, 1), -1)
-	if all := b.numbers(); len(all) != 64 || all[0] != 200 || all[63] != 63 {
+	e.refused("an earlier one", b.inLine(&store.Ticket{Number: 400, Waited: time.Hour}, 0, 1), -1)
+	if all := b.numbers(); len(all) != most || all[0] != 400 || all[most-1] != most-1 {
 		e.Errorf("%d wait: %v", len(all), all)
 	}
 }

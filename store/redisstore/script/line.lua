@@ -13,7 +13,7 @@ local function makeLines()
   local AGE, LEASTLIFE, MOSTLIFE, NEXTLIFE = 1e7, 2e5, 5e6, 1e6
   local OTHERSPASS = LEASTLIFE / 2 -- when to ask again where units are free for others
   local NEAR = MOSTLIFE / 2 -- waits from here on need not be told apart: no ticket lives longer
-  local MOSTTICKETS, MOSTPASSED = 64, 16
+  local MOSTTICKETS, MOSTPASSED = 128, 16
   local BEHINDALL = '\255\255\255\255\255\255\255\255'
   local of -- the lines of this decision's buckets
   local ticket, barges, priority, rank, number
