@@ -143,8 +143,9 @@ func (d *Decision) Counts(unit string) bool {
 func (d *Decision) UsageUnknown() bool { return d.more != nil && d.more.unknown }
 
 // Unsure reports whether the store was asked about a take and did not answer: it may have granted
-// it. If the take was allowed without the store, it counts twice if its hold ends there before the
-// store is back. If it was refused, also by a later answer, it counts until it is cancelled.
+// it. If the take was allowed without the store, and its hold ends there before the store is back,
+// it counts twice unless the store remembers the hold: for an hour, and the last 64 of a bucket. If
+// it was refused, also by a later answer, it counts until it is cancelled.
 func (d *Decision) Unsure() bool { return d.more != nil && d.more.unsure }
 
 // Left returns what remains of limit i of the first bucket, if it has one.

@@ -101,7 +101,7 @@ type Line struct {
 	// As the store said when the first one tried last; 0 if it keeps no line, or if nobody waits
 	// for the bucket that refused it.
 
-	Tickets int           // in the line of all processes, 64 at most
+	Tickets int           // in the line of all processes, 128 at most
 	Others  int           // of other processes, in front of the first one; as in [Progress]
 	Oldest  time.Duration // the one that has waited longest has been waiting
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/engine/rules"
+	"github.com/drawgate/drawgate/internal/record"
 	"github.com/drawgate/drawgate/server"
 	"github.com/drawgate/drawgate/store/memstore"
 )
@@ -526,4 +527,15 @@ func (c *checker) history() {
 	c.ask("GET", "/v1/history?last=3&op=charge&label=reason=seen&label=limit=rpm&since=2026-01-01T00:00:00Z", "", 200,
 		false)
 	c.ask("GET", "/v1/history?last=0", "", 422, true)
+}
+
+// TestOpenAPIKnowsHowLongALineIs: clients that check answers would refuse those of longer lines.
+func TestOpenAPIKnowsHowLongALineIs(t *testing.T) {
+	t.Parallel()
+	schemas := document(t).Components.Schemas
+	line := schemas["StatusAnswer"].Value.Properties["line"].Value
+	tickets := schemas["WaitingLine"].Value.Properties["tickets"].Value
+	if line.MaxItems == nil || *line.MaxItems != record.MaxTickets || tickets.Max == nil || *tickets.Max != record.MaxTickets {
+		t.Errorf("at most %v entries and %v tickets, want %d", line.MaxItems, tickets.Max, record.MaxTickets)
+	}
 }
