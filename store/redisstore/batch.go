@@ -64,6 +64,7 @@ const (
 	weightLimit  = 2_500  // each of its limits
 	weightLong   = 35_000 // any other request, and
 	weightBucket = 30_000 // each of its buckets
+	weightNext   = 10_000 // each waiter that it names behind it
 )
 
 // weight is what a request weighs.
@@ -74,7 +75,11 @@ func (r *request) weight() int {
 	case opHot, opWait:
 		return weightShort + weightLimit*len(store.Internal.Specs(r.buckets[0].Plan, false))
 	}
-	return weightLong + weightBucket*len(r.buckets)
+	w := weightLong + weightBucket*len(r.buckets)
+	if r.take != nil && r.take.Ticket != nil {
+		w += weightNext * len(r.take.Ticket.Next)
+	}
+	return w
 }
 
 // piece says how many of the first requests fit into a batch. One that is to stay with the next one

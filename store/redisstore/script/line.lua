@@ -104,7 +104,7 @@ local function makeLines()
     for i = #l.list, 1, -1 do
       if l.list[i].fin <= now then
         table.remove(l.list, i)
-        l.changed = true
+        l.changed, l.numbers = true, nil
       end
     end
     if #l.list == 0 and #l.passed > 0 then l.passed, l.changed = {}, true end
@@ -117,18 +117,43 @@ local function makeLines()
     end
   end
 
+  -- Where a place in the order is in a line, or would be.
+  local function position(l, r, n)
+    local lo, hi = 1, #l.list + 1
+    while lo < hi do
+      local mid = floor((lo + hi) / 2)
+      if before(l.list[mid], r, n) then lo = mid + 1 else hi = mid end
+    end
+    return lo
+  end
+
+  -- A take that names others looks for each of them: then the tickets are kept by number, too.
+  local function index(l)
+    l.numbers = {}
+    for _, x in ipairs(l.list) do l.numbers[x.number] = x end
+  end
+
   local function find(l, n)
+    if l.numbers then
+      local x = l.numbers[n]
+      if not x then return end
+      local i = position(l, x.rank, n)
+      if l.list[i] == x then return i end
+    end
     for i, x in ipairs(l.list) do
       if x.number == n then return i end
     end
   end
 
+  local function removeAt(l, i)
+    if l.numbers then l.numbers[l.list[i].number] = nil end
+    table.remove(l.list, i)
+    l.changed = true
+  end
+
   local function remove(l, n)
     local i = find(l, n)
-    if i then
-      table.remove(l.list, i)
-      l.changed = true
-    end
+    if i then removeAt(l, i) end
   end
 
   local function sameClaims(a, b)
@@ -140,18 +165,20 @@ local function makeLines()
   end
 
   local function put(l, x)
-    for _, o in ipairs(l.list) do
-      if o.number == x.number and o.arrival == x.arrival and o.priority == x.priority and
-          sameClaims(o.claims, x.claims) and 2 * (o.fin - now) >= x.fin - now then return end
+    local i = find(l, x.number)
+    if i then
+      local o = l.list[i]
+      if o.arrival == x.arrival and o.priority == x.priority and sameClaims(o.claims, x.claims) and
+          2 * (o.fin - now) >= x.fin - now then return end
+      removeAt(l, i)
     end
-    remove(l, x.number)
     x.rank = x.arrival - x.priority * AGE
-    local at = 1
-    while at <= #l.list and before(l.list[at], x.rank, x.number) do at = at + 1 end
-    if at > MOSTTICKETS then return end
-    table.insert(l.list, at, x)
-    l.list[MOSTTICKETS + 1] = nil
+    i = position(l, x.rank, x.number)
+    if i > MOSTTICKETS then return end
+    table.insert(l.list, i, x)
+    if l.numbers then l.numbers[x.number] = x end
     l.changed = true
+    if #l.list > MOSTTICKETS then removeAt(l, MOSTTICKETS + 1) end
   end
 
   local function claim(x, limit)
@@ -597,6 +624,9 @@ local function makeLines()
     end
     rank, number = now - priority * AGE, BEHINDALL
     if not ticket then return end
+    if #ticket.next > 3 then
+      for _, l in ipairs(of) do index(l) end
+    end
     arrive(ticket)
     rank, number = ticket.arrival - priority * AGE, ticket.number
     local last = { rank = rank, number = number }
