@@ -94,24 +94,24 @@ func (l *Line) Front() *Waiter {
 // Following yields those behind the front, in order.
 func (l *Line) Following() iter.Seq[*Waiter] {
 	return func(yield func(*Waiter) bool) {
-		var edge []int // of the heap: the next one is among these
+		var edge []int // of the heap: the next one is among these, the last of them
+		later := func(i, j int) int {
+			if l.h.Less(i, j) {
+				return 1
+			}
+			return -1
+		}
 		for i := 0; i < len(l.h); {
 			for _, child := range [...]int{2*i + 1, 2*i + 2} {
 				if child < len(l.h) {
-					edge = append(edge, child)
+					at, _ := slices.BinarySearchFunc(edge, child, later)
+					edge = slices.Insert(edge, at, child)
 				}
 			}
 			if len(edge) == 0 {
 				return
 			}
-			least := 0
-			for k := range edge {
-				if l.h.Less(edge[k], edge[least]) {
-					least = k
-				}
-			}
-			i = edge[least]
-			edge = slices.Delete(edge, least, least+1)
+			i, edge = edge[len(edge)-1], edge[:len(edge)-1]
 			if !yield(l.h[i]) {
 				return
 			}

@@ -123,6 +123,16 @@ func TestLineIsSorted(t *testing.T) {
 						sum += w.Units[1]
 					}
 				}
+				i = min(1, len(model))
+				for w := range line.Following() {
+					if w != model[i].w {
+						t.Fatalf("position %d: another waiter follows", i)
+					}
+					i++
+				}
+				if i != len(model) {
+					t.Fatalf("%d follow, want %d", i-1, len(model)-1)
+				}
 				for _, p := range model[min(1, len(model)):] {
 					if p.woken() {
 						t.Fatal("somebody was told who is not in front")
