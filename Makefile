@@ -73,12 +73,13 @@ testtools:
 	$(GO) -C tools build -o ../bin/ ./testlog ./concurrent
 
 # Tests that run the program drawgate use the one that "make size" has built. Three at a time: much of the rest waits for
-# other programs.
+# other programs. What failed in any of them is said again at the end.
 test: export DRAWGATE_TEST_PROGRAM = $(CURDIR)/bin/drawgate
 test: deps size testtools
 	$(FEW_GC) $(GO) vet $(GCFLAGS) ./...
 	bin/concurrent -later >bin/later
-	+$(MAKE) --no-print-directory -j3 -Otarget test-race test-rest test-modules
+	rm -f bin/failed
+	+$(MAKE) --no-print-directory -k -j3 -Otarget test-race test-rest test-modules || { echo; echo "What failed:"; cat bin/failed 2>/dev/null; exit 1; }
 
 # The longest ones first: they wait for much, and the others use the processors meanwhile.
 test-race:

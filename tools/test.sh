@@ -3,6 +3,6 @@
 # TESTLOG has those of tools/testlog, which judges the output. Without debug information compiling takes a tenth less and
 # linking a third, and compiling another sixth if its garbage collector runs only when it uses much memory. The tests' runs as always.
 set -eu
-testlog=$(cd "$(dirname "$0")/.." && pwd)/bin/testlog
+bin=$(cd "$(dirname "$0")/.." && pwd)/bin
 # shellcheck disable=SC2086 # several words
-GOGC=off GOMEMLIMIT=1GiB go test -exec "env -u GOGC -u GOMEMLIMIT" -json -vet=off -gcflags='all=-dwarf=false -c=1' -ldflags=-s -shuffle=on -count=1 -timeout=20m "$@" 2>&1 | "$testlog" ${TESTLOG-}
+GOGC=off GOMEMLIMIT=1GiB go test -exec "env -u GOGC -u GOMEMLIMIT" -json -vet=off -gcflags='all=-dwarf=false -c=1' -ldflags=-s -shuffle=on -count=1 -timeout=20m "$@" 2>&1 | "$bin/testlog" -failed "$bin/failed" ${TESTLOG-}

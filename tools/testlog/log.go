@@ -93,10 +93,10 @@ func (l *log) printPackage(r result) {
 }
 
 // printUnended prints which tests a package that was killed had begun, and what they had printed.
-func (l *log) printUnended() {
+func (l *log) printUnended(w io.Writer) {
 	for _, n := range slices.SortedFunc(maps.Keys(l.texts), name.compare) {
 		if n.test != "" { // a panic is among the text, if this test was the last to begin
-			fmt.Fprintf(l.w, "---- not ended: %s %s\n%s", n.pkg, n.test, withoutMarks(l.texts[n].String()))
+			fmt.Fprintf(w, "---- not ended: %s %s\n%s", n.pkg, n.test, withoutMarks(l.texts[n].String()))
 		}
 	}
 }
@@ -112,8 +112,10 @@ func withoutMarks(text string) string {
 	return b.String()
 }
 
-// printFailures prints what failed, innermost tests first.
-func (l *log) printFailures() {
+// printFailures prints what fails the run: what did not end, what failed, innermost tests first, and
+// what was skipped and may not be.
+func (l *log) printFailures(w io.Writer, maySkip func(result) bool) {
+	l.printUnended(w)
 	failed := map[string]bool{} // packages with a failed test
 	for _, r := range l.ended {
 		if r.action != "fail" {
@@ -124,21 +126,26 @@ func (l *log) printFailures() {
 		case r.test == "" && failed[r.pkg]:
 			continue // its tests have said why
 		case r.test == "":
-			l.printAfter(r.pkg)
+			l.printAfter(w, r.pkg)
 			text = lastOf(text)
 		default:
 			failed[r.pkg] = true
 			text = text[:min(len(text), maxBytes)]
 		}
-		fmt.Fprintf(l.w, "\n---- FAIL %s %s\n%s", r.pkg, r.test, text)
+		fmt.Fprintf(w, "\n---- FAIL %s %s\n%s", r.pkg, r.test, text)
+	}
+	for _, r := range l.ended {
+		if r.test != "" && r.action == "skip" && !maySkip(r) {
+			fmt.Fprintf(w, "skipped, install what it needs: %s %s\n%s", r.pkg, r.test, r.text)
+		}
 	}
 }
 
 // printAfter prints what the tests of a package printed after they had passed.
-func (l *log) printAfter(pkg string) {
+func (l *log) printAfter(w io.Writer, pkg string) {
 	for _, r := range l.ended {
 		if text := withoutMarks(r.text); r.pkg == pkg && r.test != "" && r.action == "pass" && text != "" {
-			fmt.Fprintf(l.w, "\n---- after %s %s\n%s", r.pkg, r.test, text)
+			fmt.Fprintf(w, "\n---- after %s %s\n%s", r.pkg, r.test, text)
 		}
 	}
 }
@@ -187,11 +194,8 @@ func later(args []string) (func(result) bool, error) {
 	}, nil
 }
 
-// verdict prints the failures, the skipped tests that may not be, and the counts, and reports
-// whether all is well.
+// verdict prints the counts, and reports whether all is well.
 func (l *log) verdict(maySkip func(result) bool) bool {
-	l.printUnended()
-	l.printFailures() // last, where whoever reads only the end finds why
 	counts, packages := map[string]int{}, 0
 	for _, r := range l.ended {
 		switch {
@@ -203,9 +207,6 @@ func (l *log) verdict(maySkip func(result) bool) bool {
 			counts["left out"]++
 		default:
 			counts[r.action]++
-			if r.action == "skip" {
-				fmt.Fprintf(l.w, "skipped, install what it needs: %s %s\n%s", r.pkg, r.test, r.text)
-			}
 		}
 	}
 	if counts["left out"] > 0 {

@@ -1,10 +1,11 @@
 // Command testlog reads the output of "go test -json" and judges it: a failed test fails the run,
 // and so does a skipped one, because it shows nothing.
 //
-//	go test -json ./... | testlog [-slowest N] [-later FILE]
+//	go test -json ./... | testlog [-slowest N] [-later FILE] [-failed FILE]
 //
 // It prints a line for each package, then the whole output of each test that failed, and the last
-// lines of a package that failed without a failed test, such as after a fatal error.
+// lines of a package that failed without a failed test, such as after a fatal error. What failed is
+// added to the file of -failed, too: of several runs side by side, one file has it.
 //
 // Tests that leave themselves to a run without the race detector (needs.NoRace) are no skipped
 // tests if -later names a file with the arguments of "go test" that run them: "concurrent -later"
@@ -13,7 +14,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -25,6 +28,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.slowest, "slowest", 0, "print this many of the slowest packages and tests")
 	flag.StringVar(&o.later, "later", "", "file with the tests that run without the race detector")
+	flag.StringVar(&o.failed, "failed", "", "file that what failed is added to")
 	flag.Parse()
 	switch ok, err := run(os.Stdout, os.Stdin, o); {
 	case err != nil:
@@ -38,6 +42,7 @@ func main() {
 type options struct {
 	slowest int
 	later   string // "" if nothing may be left to another run
+	failed  string // "" for no file
 }
 
 func run(w io.Writer, in io.Reader, o options) (ok bool, err error) {
@@ -68,7 +73,26 @@ func run(w io.Writer, in io.Reader, o options) (ok bool, err error) {
 	if o.slowest > 0 {
 		l.printSlowest(o.slowest)
 	}
+	var failures bytes.Buffer
+	l.printFailures(&failures, mayLeave) // near the end, where whoever reads only that finds why
+	if err := appendTo(o.failed, failures.Bytes()); err != nil {
+		return false, err
+	}
+	fmt.Fprintf(w, "%s", failures.Bytes())
 	return l.verdict(mayLeave), nil
+}
+
+// appendTo adds text to a file, if there are both.
+func appendTo(file string, text []byte) error {
+	if file == "" || len(text) == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
 }
 
 // event is a line of "go test -json", as "go doc test2json" describes it.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -161,6 +163,33 @@ func TestLater(t *testing.T) {
 	for _, args := range []string{"", "-run ( m/later", "-skip TestOne m/later"} {
 		if _, err := run(&bytes.Buffer{}, strings.NewReader(""), file(args)); err == nil {
 			t.Errorf("the arguments %q are taken", args)
+		}
+	}
+}
+
+func TestFailuresOfSeveralRunsInAFile(t *testing.T) {
+	t.Parallel()
+	o := options{failed: filepath.Join(t.TempDir(), "failed")}
+	if _, ok := judge(t, o, "./good"); !ok {
+		t.Fatal("a good test fails")
+	}
+	if _, err := os.Stat(o.failed); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing failed: %v, want no file", err)
+	}
+	judge(t, o, "./good", "./fail")
+	judge(t, o, "./skip")
+	text, err := os.ReadFile(o.failed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"FAIL m/fail TestBad/sub", "got 1, want 2", "m/skip TestMissing"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the file lacks %q:\n%s", want, text)
+		}
+	}
+	for _, not := range []string{"passed", "m/good"} {
+		if strings.Contains(string(text), not) {
+			t.Errorf("the file has %q:\n%s", not, text)
 		}
 	}
 }
