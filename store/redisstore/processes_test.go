@@ -115,9 +115,13 @@ type admission struct {
 // done is what a worker did.
 type done struct {
 	Allowed []admission
-	Failed  int    // takes of which the store could not say anything in time: the machine was busy
-	Error   string // of one of these
+	Refused []admission // the first maxRefused of those about the keys that are asked for most
+	Failed  int         // takes of which the store could not say anything in time: the machine was busy
+	Error   string      // of one of these
 }
+
+// maxRefused is how many refused takes a worker tells of.
+const maxRefused = 5_000
 
 func (w *worker) work(out io.Writer) {
 	s, err := redisstore.Open(w.URL, &redisstore.Options{Prefix: w.Prefix, NoBatches: w.Single})
@@ -133,7 +137,7 @@ func (w *worker) work(out io.Writer) {
 	end := time.Now().Add(w.For)
 	for range w.Callers {
 		wg.Go(func() {
-			var mine []admission
+			var mine, not []admission
 			for time.Now().Before(end) {
 				a := admission{Keys: make([]int, len(plans))}
 				t := store.Take{Buckets: make([]store.BucketCost, len(plans))}
@@ -148,13 +152,18 @@ func (w *worker) work(out io.Writer) {
 					mu.Lock()
 					all.Failed, all.Error = all.Failed+1, err.Error()
 					mu.Unlock()
+					continue
 				}
-				if a.Got, a.At = time.Now().UnixMicro(), d[0].At().UnixMicro(); d[0].Allowed {
+				a.Got, a.At = time.Now().UnixMicro(), d[0].At().UnixMicro()
+				switch {
+				case d[0].Allowed:
 					mine = append(mine, a)
+				case len(not) < maxRefused/w.Callers && slices.Max(a.Keys) == 0:
+					not = append(not, a)
 				}
 			}
 			mu.Lock()
-			all.Allowed = append(all.Allowed, mine...)
+			all.Allowed, all.Refused = append(all.Allowed, mine...), append(all.Refused, not...)
 			mu.Unlock()
 		})
 	}
@@ -194,8 +203,12 @@ func TestProcesses(t *testing.T) { //nolint:tparallel // each of them keeps the 
 				w := w
 				w.URL, w.Prefix, w.Shape, w.Single = url, prefix(), name, single
 				t.Run(fmt.Sprintf("%s, %s, single %t", on.name, name, single), func(t *testing.T) {
-					log := w.eight(t)
+					log, refused, known := w.eight(t)
 					most := shapes[name].check(t, log)
+					// In a cluster other takes may hold what is left until they have reserved in all slots.
+					if known && (on.name != "cluster" || len(shapes[name].names) == 1) {
+						shapes[name].usedWhenRefused(t, log, refused)
+					}
 					t.Logf("8 processes × %d goroutines, %v: %d takes were allowed; in a window %s",
 						w.Callers, w.For, len(log), most)
 				})
@@ -204,8 +217,9 @@ func TestProcesses(t *testing.T) { //nolint:tparallel // each of them keeps the 
 	}
 }
 
-// eight runs eight processes, and returns what they were allowed.
-func (w *worker) eight(t *testing.T) []admission {
+// eight runs eight processes, and returns what they were allowed and some of what was refused them.
+// It reports whether they know of each take what became of it.
+func (w *worker) eight(t *testing.T) (log, refused []admission, known bool) {
 	t.Helper()
 	spec, err := json.Marshal(w)
 	if err != nil {
@@ -229,15 +243,48 @@ func (w *worker) eight(t *testing.T) []admission {
 			results <- got
 		}()
 	}
-	var log []admission
+	known = true
 	for range processes {
 		d := <-results
-		log = append(log, d.Allowed...)
+		log, refused = append(log, d.Allowed...), append(refused, d.Refused...)
 		if d.Failed > 0 {
+			known = false
 			t.Logf("%d takes of a process failed: %s", d.Failed, d.Error)
 		}
 	}
-	return log
+	return log, refused, known
+}
+
+// usedWhenRefused checks that nothing was left in one of a take's buckets whenever it was refused,
+// by the server's instants: of a limit that refuses, everything is used, however slow the callers
+// are to ask again. Units are joined, so they expire up to a 128th of a window later.
+func (s shape) usedWhenRefused(t *testing.T, log, refused []admission) {
+	t.Helper()
+	at := make([][]int64, len(s.names)) // of the units of the keys that are asked for most
+	for _, a := range log {
+		for i, key := range a.Keys {
+			if key == 0 {
+				at[i] = append(at[i], a.At)
+			}
+		}
+	}
+	for i := range at {
+		slices.Sort(at[i])
+	}
+	length := (s.window + s.window/128).Microseconds()
+	for _, r := range refused {
+		used, usedUp := make([]int64, len(at)), false
+		for i := range at {
+			first, _ := slices.BinarySearch(at[i], r.At-length)
+			end, _ := slices.BinarySearch(at[i], r.At+1)
+			used[i] = int64(end - first)
+			usedUp = usedUp || used[i] >= s.amount[i]
+		}
+		if !usedUp {
+			t.Errorf("a take was refused when %d of %d units were used", used, s.amount)
+		}
+	}
+	t.Logf("one of its limits was used up in each of the %d refusals that were looked at", len(refused))
 }
 
 // check looks at each window of each bucket. It returns the most that one of them has.
