@@ -125,7 +125,7 @@ func (l *Limiter) settleOnce(ctx context.Context, s *store.Settlement) (store.Ou
 		return store.Outcome{}, whyEnded(ctx, nil)
 	}
 	var out [1]store.Outcome
-	err := l.within(ctx, s.Op.String(), stepTimeout, func(ctx context.Context) error {
+	err := l.within(ctx, s.Op.String(), l.step, func(ctx context.Context) error {
 		if err := l.store.Settle(ctx, []store.Settlement{*s}, out[:]); err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 const (
 	defaultTimeout = 50 * time.Millisecond // Allow, all of it, if the store does not say what it needs
 	answerTime     = 10 * time.Millisecond // for the answer, beyond what the store needs
-	stepTimeout    = 2 * time.Second       // one store call of Wait, Reserve, Settle, Status, Reset
+	stepTimeout    = 2 * time.Second       // one store call of Wait, Reserve, Settle, Status, Reset, at least
 )
 
 // Options holds what a Limiter can do without. The zero value is ready to use.
@@ -21,7 +21,8 @@ type Options struct {
 	Observer *Observer // is notified of every decision; nil costs nothing
 	// StoreTimeout bounds Allow, AllowUpTo, Book, and a Take without Wait, all attempts included. 0
 	// means what the store needs (see [store.Timed]), or 50ms; negative: only the context does.
-	// Other calls have 2s per attempt; what has an id, such as a settlement, three attempts.
+	// Other calls have 2s per attempt, or as long as that if it is longer; what has an id, such as a
+	// settlement, three attempts.
 	StoreTimeout time.Duration
 }
 
@@ -38,6 +39,7 @@ type Limiter struct {
 	plan    *Plan
 	tenant  string
 	timeout time.Duration // 0: none
+	step    time.Duration // for one store call of what waits or has an id
 	one     store.Amounts // what a take without costs asks
 	// local, not observed, and such a take asks for something, needs no hold and fits at priority 0
 	plain bool
@@ -65,16 +67,21 @@ func New(s Store, policy Policy, opts *Options) (*Limiter, error) {
 		given: newAbandoned(), watch: opts.Observer,
 	}
 	st, timed := s.(store.Timed)
+	needs := time.Duration(0)
+	if timed {
+		needs = st.TakeTime(0) + answerTime
+	}
 	switch {
 	case base.timeout < 0:
 		base.timeout = 0
 	case timed && base.timeout == 0:
-		base.timeout = st.TakeTime(0) + answerTime
+		base.timeout = needs
 	case timed:
 		base.timeout = st.TakeTime(base.timeout)
 	case base.timeout == 0:
 		base.timeout = defaultTimeout
 	}
+	base.step = max(stepTimeout, needs, base.timeout)
 	return base.With(policy)
 }
 

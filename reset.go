@@ -18,7 +18,7 @@ func (l *Limiter) Reset(ctx context.Context, keys ...string) error {
 	for i, k := range keys {
 		ks[i] = l.key(k)
 	}
-	if err := l.within(ctx, "reset", stepTimeout, func(ctx context.Context) error {
+	if err := l.within(ctx, "reset", l.step, func(ctx context.Context) error {
 		return s.Reset(ctx,
 			ks)
 	}); err != nil {

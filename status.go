@@ -31,7 +31,7 @@ func (a Ask) Status(ctx context.Context, priority int) (Status, error) {
 	}
 	l := a.Limiter
 	var out [1]store.State
-	err = l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
+	err = l.within(ctx, "peek", l.step, func(ctx context.Context) error {
 		if err := l.store.Peek(ctx, []store.BucketCost{b}, int8(priority), out[:]); err != nil {
 			return err
 		}

@@ -111,7 +111,7 @@ func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at
 	q.mu.Unlock()
 	news := q.wakeups.Load()
 	t.showTicket(ctx, nil)
-	if d, err = l.ask(ctx, t, stepTimeout, 0); err != nil || d.Allowed {
+	if d, err = l.ask(ctx, t, l.step, 0); err != nil || d.Allowed {
 		return nil, d, 0, err
 	}
 	at = d.refusingBucket()
@@ -144,7 +144,7 @@ func (l *Limiter) reporter(ctx context.Context, w *waiter) *reporter {
 // has said it.
 func (l *Limiter) pauseOf(ctx context.Context, w *waiter) (reason string, ok bool) {
 	var out [1]store.State
-	err := l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
+	err := l.within(ctx, "peek", l.step, func(ctx context.Context) error {
 		return l.store.Peek(ctx, []store.BucketCost{*w.bucket()}, w.take.Priority, out[:])
 	})
 	if err != nil || out[0].Fail != nil {
@@ -195,7 +195,7 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 				next, at := l.queue.nextOf(w), w.at
 				t.showTicket(ctx, next)
 				asked := time.Now()
-				d, err := l.ask(ctx, t, stepTimeout, 0)
+				d, err := l.ask(ctx, t, l.step, 0)
 				l.queue.answered(time.Since(asked), err)
 				w.asks.Store(false)
 				if !front { // it was named, and so its ticket is in its place

@@ -132,10 +132,11 @@ func (s *spenders) calls(n int) {
 				who := fmt.Sprintf("team%d,key%d,%s,%d-%d-%d", key%(s.teams/2+1), key, model, c, i, rng.IntN(1e9))
 				b := s.gateways[rng.IntN(len(s.gateways))]
 				body := fmt.Sprintf(`{"model":%q,"max_tokens":200,"messages":[{"role":"user","content":"for %s."}]}`, model, who)
+				began := time.Now()
 				got := b.do(b.raw(s.Context(), http.MethodPost, "/openai/v1/chat/completions", body,
 					"Authorization: Bearer "+secretOfKey(key)))
 				if got.status != http.StatusOK {
-					s.Errorf("%d %s", got.status, got.body)
+					s.Errorf("after %v: %d %s", time.Since(began), got.status, got.body)
 				}
 			}
 		})

@@ -133,3 +133,39 @@ func TestLongListsDoNotOpen(t *testing.T) {
 		}
 	})
 }
+
+// TestPatientGuards: a guard that gives its store ten seconds gives them to those who wait, too: an
+// answer after five is theirs, and a store that does not answer is left by its fallback. What has
+// an id, and what settles it, is given as long.
+func TestPatientGuards(t *testing.T) {
+	t.Parallel()
+	opts := &guard.Options{Instances: 1, Start: drawgate.StartFull, Timeout: 10 * time.Second}
+	bubble(t, opts, func(t *testing.T, g *guard.Store, inner *faulty) {
+		l, err := drawgate.New(g, policyOf(policy(t, drawgate.FallbackOpen, rolling(3, time.Hour))), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner.mu.Lock()
+		inner.during = func() { time.Sleep(5 * time.Second) }
+		inner.mu.Unlock()
+		began := time.Now()
+		if d, err := l.Wait(t.Context(), "k"); err != nil || d.Fallback || time.Since(began) != 5*time.Second {
+			t.Errorf("a slow store: fallback %v, %v, after %v", d.Fallback, err, time.Since(began))
+		}
+		res, err := l.Reserve(t.Context(), "k", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := res.Cancel(t.Context()); err != nil {
+			t.Error(err)
+		}
+		inner.mu.Lock()
+		inner.during = nil
+		inner.mu.Unlock()
+		inner.set(stalls)
+		began = time.Now()
+		if d, err := l.Wait(t.Context(), "k"); err != nil || !d.Fallback || time.Since(began) != 10*time.Second {
+			t.Errorf("no answer: fallback %v, %v, after %v", d.Fallback, err, time.Since(began))
+		}
+	})
+}
