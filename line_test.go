@@ -244,14 +244,14 @@ func TestLineIsShown(t *testing.T) {
 		wait(one)
 		wait(one)
 		wait(two)
-		if p := said.Load(); p.Place != 1 || p.Others != 2 {
+		if p := said.Load(); p.Place != 1 || p.Others != 2 || !p.Held {
 			t.Errorf("%+v, want it to be the first of its process, behind two of another one", p)
 		}
 		for i, want := range []drawgate.Line{{Waiting: 2}, {Waiting: 1, Others: 2}} {
 			time.Sleep(3 * time.Second) // each asks again
 			got := []*drawgate.Limiter{one, two}[i].Lines()
 			if len(got) != 1 || got[0].Waiting != want.Waiting || got[0].Others != want.Others || got[0].Tickets != 3 ||
-				got[0].Oldest < 3*time.Second || got[0].Oldest > time.Minute {
+				!got[0].Held || got[0].Reason != drawgate.Limited || got[0].Oldest < 3*time.Second || got[0].Oldest > time.Minute {
 				t.Errorf("process %d: %+v", i, got)
 			}
 		}
@@ -398,6 +398,37 @@ func TestStatusOfWhoPasses(t *testing.T) {
 		}
 		if r, ok := st.Refusing(); !ok || r.RetryAfter != st.RetryAfter {
 			t.Errorf("its limit passes it after %v, and all of them after %v", r.RetryAfter, st.RetryAfter)
+		}
+		leave()
+		wg.Wait()
+	})
+}
+
+// TestNothingIsHeld: of a limit whose units come back by themselves nothing is held up by open
+// reservations, if there are none, also where those of other processes are in front.
+//
+// req: U13
+func TestNothingIsHeld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := farAway()
+		hourly := drawgate.Limit{Name: "l", Kind: drawgate.Rolling, Amount: 1, Window: time.Hour}
+		one, two := over(t, s, policy(hourly)), over(t, s, policy(hourly))
+		if d, err := one.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Fatal(d.Allowed, err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for others, l := range []*drawgate.Limiter{one, two} {
+			var said atomic.Pointer[drawgate.Progress]
+			wg.Go(func() {
+				_, _ = l.Wait(drawgate.WithProgress(ctx, func(p drawgate.Progress) { said.Store(&p) }), "k")
+			})
+			time.Sleep(time.Second)
+			got := l.Lines()
+			if len(got) != 1 || got[0].Others != others || got[0].Reason != drawgate.Limited || got[0].Held || said.Load().Held {
+				t.Errorf("behind %d: %+v, %+v", others, got, said.Load())
+			}
 		}
 		leave()
 		wg.Wait()

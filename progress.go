@@ -14,7 +14,7 @@ type Progress struct {
 	// tried last; 0 where the store keeps no line.
 	Others int
 	Reason Reason // what holds up the line; Queued until its first one was refused there
-	Held   bool   // its first one would pass if open reservations were settled or cancelled
+	Held   bool   // open reservations hold what its first one needs
 	Bucket int    // position of the bucket in the take
 	Policy string
 	Limit  string // that refuses the first of the line; "" if none does
@@ -174,7 +174,7 @@ func (q *waitQueue) progress(w *waiter) (p Progress, look *pauseReason) {
 	ln := q.lines[w.in]
 	p = Progress{Reason: Queued, Bucket: w.at, Policy: b.Key.Policy, Limit: ln.by.name(), Waited: time.Since(w.since)}
 	if ln.by.plan != nil {
-		p.Reason, p.Held = ln.by.reason, ln.by.held
+		p.Reason, p.Held = ln.by.reason, ln.held()
 	}
 	p.Others = ln.others
 	if !ln.earliest.IsZero() {

@@ -144,7 +144,7 @@ func describeLine(key Key, lines []*line) Line {
 		Tickets: first.stands.tickets, Others: first.others, Oldest: first.stands.longest(),
 	}
 	if first.by.plan != nil {
-		x.Reason, x.Held = first.by.reason, first.by.held
+		x.Reason, x.Held = first.by.reason, first.held()
 	}
 	for _, ln := range lines {
 		x.Waiting, x.Next = x.Waiting+ln.Len(), min(x.Next, max(0, time.Until(ln.next)))
