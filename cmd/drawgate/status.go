@@ -21,7 +21,8 @@ func (a *app) statusCmd() *cobra.Command {
 array. Without --key they are shown for the key "default". If nothing is used under a key, it says which keys are in use. What counts a caller of a gateway or a server, and what is left of it, follows from the rules:
 drawgate explain --attr attrs.key=NAME.
 
-USED includes what is held. MOST is what may be used: the amount without headroom. DEBT is what was used beyond that.
+USED includes what is held. MOST is what may be used: the amount without headroom. DEBT is what was used beyond that: by
+settlements and adjustments, or for up to 250ms by takes that were granted for the instant at which enough comes free.
 
 With --upstreams it shows the quotas of the gateway's upstreams, model by model. Only a running gateway knows the states of their circuits and the calls
 under way: name its address for administrators with --server.`,

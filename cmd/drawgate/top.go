@@ -34,7 +34,7 @@ func (a *app) topCmd() *cobra.Command {
 store and the policies; the circuits of a gateway's upstreams; and incidents. Nothing is spent.
 
 With --server, its address for administrators, it shows what that server knows. What the access token does not allow is left out. Otherwise it shows the
-buckets of a store: callers wait and are refused in their own processes, which only a server tells.
+buckets of a store: what was refused lately only a server tells, and who waits for a bucket "drawgate status" does, too.
 
 USE is the part of a bucket's most used limit; HELD of it is held by open reservations, of which there are OPEN.
 
