@@ -219,3 +219,13 @@ const LeaseHold = leaseHold
 // AskingAgain returns options of a store whose connections ask again so often which server they
 // have.
 func AskingAgain(every time.Duration) *Options { return &Options{asksAgain: every} }
+
+// BePatient makes all stores wait for their servers for longer than a slow machine lets them wait.
+// It must be called before there are any.
+func BePatient() {
+	for _, d := range []*time.Duration{&checkTimeout, &loadTimeout, &markTimeout, &shardsTimeout, &undoTime} {
+		*d = time.Minute
+	}
+	silence = 30 * time.Second
+	dialTimeout, askTimeout = 10*time.Second, 10*time.Second // tests wait for a Sentinel that hangs
+}

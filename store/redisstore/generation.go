@@ -25,10 +25,11 @@ import (
 // ofSentinels marks connections to Sentinels, which have no buckets. It does what none does.
 var ofSentinels = new(net.Resolver)
 
-const (
-	askTimeout = 2 * time.Second // bounds asking a server which it is
-	askAgain   = time.Minute     // how often a connection that is used asks
-)
+// askTimeout bounds asking a server which it is.
+var askTimeout = 2 * time.Second
+
+// askAgain is how often a connection that is used asks.
+const askAgain = time.Minute
 
 // errReplicaThen says that a connection was made to a replica: nothing was sent. It would refuse
 // the call; if it has been promoted since, it has another generation, which a new connection asks

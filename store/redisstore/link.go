@@ -30,7 +30,7 @@ type attempt struct {
 }
 
 // checkTimeout bounds the first check of the server.
-const checkTimeout = 2 * time.Second
+var checkTimeout = 2 * time.Second
 
 // client returns the client, or why there is none. It waits no longer than ctx.
 func (l *link) client(ctx context.Context) (rueidis.Client, error) {

@@ -47,10 +47,11 @@ type Loss struct {
 	Refused bool // the store is unavailable until it is initialized: [Options.RequireMark]
 }
 
-const (
-	markEvery   = time.Second            // how often the mark is read without a reason
-	markTimeout = 500 * time.Millisecond // bounds one reading. Callers wait no longer than their own deadlines
-)
+// markEvery is how often the mark is read without a reason.
+const markEvery = time.Second
+
+// markTimeout bounds one reading of the mark. Callers wait no longer than their own deadlines.
+var markTimeout = 500 * time.Millisecond
 
 // marker is what a process knows of a mark.
 type marker struct {

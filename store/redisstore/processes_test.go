@@ -60,6 +60,7 @@ func TestMain(m *testing.M) {
 		takeSpread(url)
 		return
 	}
+	redisstore.BePatient() // but not the processes above
 	os.Exit(m.Run())
 }
 

@@ -251,13 +251,16 @@ func Open(serverURL string, opts *Options) (*Store, error) {
 }
 
 // Callers wait no longer than their own deadlines.
-const (
+var (
 	dialTimeout = 2 * time.Second // bounds the time for a connection
-	askEvery    = 2 * time.Second // how often a Sentinel or a cluster is asked which servers there are
 	// silence is for how long a server of several may be silent before its connection is closed:
 	// another one may have taken its place.
-	silence          = 3 * time.Second
-	mostRedirections = 5 // of one call, in a cluster
+	silence = 3 * time.Second
+)
+
+const (
+	askEvery         = 2 * time.Second // how often a Sentinel or a cluster is asked which servers there are
+	mostRedirections = 5               // of one call, in a cluster
 )
 
 // New returns a store that uses the caller's client, which may be one of a cluster or of

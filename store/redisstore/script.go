@@ -121,7 +121,7 @@ type loading struct {
 
 // loadTimeout bounds the time for loading the script. Callers wait no longer than their own
 // deadlines.
-const loadTimeout = 2 * time.Second
+var loadTimeout = 2 * time.Second
 
 // load waits until the script has been loaded more often than loads, the count when the failed call
 // was sent. If loading fails with an answer, that answer replaces the call's.

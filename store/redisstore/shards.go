@@ -45,12 +45,14 @@ type primary struct {
 }
 
 const (
-	shardsEvery   = 5 * time.Second // how often the shards are looked at
-	shardsTimeout = 2 * time.Second // bounds that
+	shardsEvery = 5 * time.Second // how often the shards are looked at
 	// mostApart is how far the clocks of primaries may be apart before the log says so: half of the
 	// time in which a take with an ID must arrive, and of what a refund may be late.
 	mostApart = time.Second
 )
+
+// shardsTimeout bounds looking at the shards.
+var shardsTimeout = 2 * time.Second
 
 // allMarks returns the keys of all marks of the store.
 func (s *Store) allMarks() []string {

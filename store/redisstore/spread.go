@@ -41,10 +41,12 @@ import (
 const (
 	leaseHold  = 5 * time.Second // of the leases
 	leaseSpare = 2 * time.Second // a decision is made at least so long before they end
-	undoTime   = 2 * time.Second // bounds the time for cancelling them. Callers do not wait for it
 	mostWaits  = 30              // for another sending of the same take
 	mostTries  = 4               // of a take whose buckets change between look and reservation
 )
+
+// undoTime bounds the time for cancelling the leases. Callers do not wait for it.
+var undoTime = 2 * time.Second
 
 var (
 	errSlow  = errors.New("reserving in several slots took too long")
