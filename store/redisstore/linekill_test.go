@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
+	"github.com/drawgate/drawgate/store/redisstore"
 )
 
 // lineProcesses is how many processes wait in the long form.
@@ -28,6 +30,7 @@ type lineTrial struct {
 	t     *testing.T
 	spec  lineSpec
 	procs []*lineProc
+	slow  atomic.Int64 // µs, how long the servers let a ping wait at most
 }
 
 // lineProc is one of the processes.
@@ -95,16 +98,35 @@ func (f *lineTrial) all(of []*lineProc) {
 	})
 }
 
-// stall is for how many µs a process may stand still and keep its place for certain: a ticket may
-// live for 200 ms, and be renewed after 100.
+// stall is for how many µs a process or a server may stand still, and a place is kept for certain: a
+// ticket may live for 200 ms, and be renewed after 100.
 const stall = 50_000
+
+// watch pings the servers until it is stopped.
+func (f *lineTrial) watch(s *redisstore.Store) (stop func()) {
+	ended := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			from := nowMicro()
+			_ = s.Ping(context.Background())
+			f.slow.Store(max(f.slow.Load(), nowMicro()-from))
+		}
+	})
+	return func() { close(ended); all.Wait() }
+}
 
 // judge checks that some processes' waiters were served in the order of their arrival, and returns
 // when the first one was.
 func (f *lineTrial) judge(of []*lineProc) (first int64) {
 	f.t.Helper()
 	var all []lineServed
-	late := int64(0)
+	late := f.slow.Load()
 	for _, p := range of {
 		p.mu.Lock()
 		all, late = append(all, p.served...), max(late, p.late)
@@ -122,7 +144,7 @@ func (f *lineTrial) judge(of []*lineProc) (first int64) {
 		names = append(names, all[i].name())
 	}
 	if !inOrder {
-		text := fmt.Sprintf("served in the order %v; the machine let a process wait for %d µs", names, late)
+		text := fmt.Sprintf("served in the order %v; the machine let a process, or a call, wait for %d µs", names, late)
 		if late < stall {
 			f.t.Error(text)
 		}
@@ -136,7 +158,7 @@ type lineKind struct {
 	name string
 	keys int // of the buckets of a take
 	spec lineSpec
-	// block lets nobody have any units until free is called; or for some seconds, and free is nil
+	// block lets nobody have any units until free is called
 	block func(t *testing.T, s store.Store, lim *drawgate.Limiter, keys []string) (free func())
 }
 
@@ -176,24 +198,19 @@ func blockSlot(t *testing.T, _ store.Store, lim *drawgate.Limiter, keys []string
 	}
 }
 
-// debtLasts is how long a rate has nothing: long enough for most machines to start some processes.
-const debtLasts = 4 * time.Second
-
+// blockRate makes a debt, and free forgives it.
 func blockRate(t *testing.T, s store.Store, _ *drawgate.Limiter, keys []string) (free func()) {
 	t.Helper()
 	plan := compile(t, ratePolicy.Name, ratePolicy.Limits...)
-	for _, key := range keys {
-		one := held(takeOf(plan, key, 1), "debt", time.Minute)
-		one.Grant = store.NewGrant()
-		if d := take(t, s, one); !d.Allowed {
-			t.Fatalf("%+v", d)
+	debt := func(op store.Op) {
+		for _, key := range keys {
+			settle(t, s, store.Settlement{
+				Op: op, At: time.UnixMicro(nowMicro()), Buckets: takeOf(plan, key, lineRate*3600).Buckets,
+			})
 		}
-		settle(t, s, store.Settlement{
-			Op: store.OpSettle, ID: one.ID, Grant: one.Grant,
-			Buckets: takeOf(plan, key, int64(lineRate*debtLasts.Seconds())).Buckets,
-		})
 	}
-	return nil
+	debt(store.OpCharge)
+	return func() { debt(store.OpRefund) }
 }
 
 // unhurried returns a limiter that waits for its store however busy the machine is.
@@ -261,7 +278,7 @@ func TestFrontOfLineFails(t *testing.T) { //nolint:tparallel // in long each of 
 var lineKeys atomic.Int64
 
 // fails lets the process in front fail once. It returns by how much the others were delayed.
-func (f *lineTrial) fails(s store.Store, kind *lineKind, fault int) time.Duration {
+func (f *lineTrial) fails(s *redisstore.Store, kind *lineKind, fault int) time.Duration {
 	f.t.Helper()
 	processes := 3
 	f.spec.Waiters = 2
@@ -273,19 +290,15 @@ func (f *lineTrial) fails(s store.Store, kind *lineKind, fault int) time.Duratio
 	}
 	lim := unhurried(f.t, s, f.spec.Policy)
 	free := kind.block(f.t, s, lim, f.spec.Keys)
-	blocked := nowMicro()
 	f.lineUp(processes)
 	if long {
 		time.Sleep(rand.N(2400 * time.Millisecond)) // any instant between two questions of the one in front
 	}
 	front, others := f.procs[0], f.procs[1:]
+	defer f.watch(s)()
 	lineFaults[fault].happens(front)
 	since := nowMicro()
-	if free != nil {
-		free()
-	} else {
-		since = max(since, blocked+debtLasts.Microseconds())
-	}
+	free()
 	f.all(others)
 	if ends := lineFaults[fault].ends; ends != nil {
 		ends(front)
