@@ -124,7 +124,7 @@ func (c *Cluster) Move(slot int, from, to *Server, between func()) {
 			if key == "" {
 				return
 			}
-			from.Do("MIGRATE", host, port, key, "0", "5000")
+			from.Do("MIGRATE", host, port, key, "0", "60000") // in ms
 		}
 	}
 	count, _ := strconv.Atoi(from.Do("CLUSTER", "COUNTKEYSINSLOT", n))

@@ -58,7 +58,7 @@ func (g *gathering) add(call func()) {
 // until waits until so many calls wait for their batch.
 func (g *gathering) until(n int) {
 	g.tb.Helper()
-	for end := time.Now().Add(time.Minute); g.Gathered() != n; runtime.Gosched() {
+	for end := time.Now().Add(patience); g.Gathered() != n; runtime.Gosched() {
 		if time.Now().After(end) {
 			g.tb.Fatalf("%d calls have gathered, want %d", g.Gathered(), n)
 		}
@@ -71,7 +71,7 @@ func (g *gathering) begin() {
 	g.tb.Helper()
 	still := g.Gathering()
 	g.send()
-	for end := time.Now().Add(time.Minute); still() > 0; runtime.Gosched() {
+	for end := time.Now().Add(patience); still() > 0; runtime.Gosched() {
 		if time.Now().After(end) {
 			g.tb.Fatalf("%d calls are in no batch", still())
 		}
@@ -367,7 +367,7 @@ func TestSecondCall(t *testing.T) {
 		g.until(of.callers)
 		server.Stop()
 		g.send()
-		for end := time.Now().Add(time.Minute); g.Gathered() != of.left || g.InFlight() != of.calls; runtime.Gosched() {
+		for end := time.Now().Add(patience); g.Gathered() != of.left || g.InFlight() != of.calls; runtime.Gosched() {
 			if time.Now().After(end) {
 				t.Fatalf("%d callers: %d calls are in flight and %d wait, want %d and %d", of.callers, g.InFlight(),
 					g.Gathered(), of.calls, of.left)
@@ -899,7 +899,8 @@ func TestBatchWithoutItsWindows(t *testing.T) {
 // req: A1, C1, C12, E2
 func TestNeverOverTogether(t *testing.T) {
 	t.Parallel()
-	const callers, each, window, amount = 64, 40, 200 * time.Millisecond, 50
+	// A slow machine, too, asks for more than 100 units a second.
+	const callers, each, window, amount = 64, 40, 200 * time.Millisecond, 20
 	plan := compile(t, "p", drawgate.Limit{
 		Name: "r", Kind: drawgate.Rolling, Window: window, Amount: amount, Precision: drawgate.Exact,
 	})

@@ -93,7 +93,11 @@ func TestSpreadNeverOver(t *testing.T) {
 						ask.Grant = store.NewGrant()
 					}
 					var d [1]store.Verdict
-					if err := s.Take(t.Context(), []store.Take{ask}, d[:]); err != nil || d[0].Fail != nil {
+					err := s.Take(t.Context(), []store.Take{ask}, d[:])
+					if errors.Is(d[0].Fail, store.ErrTooLate) { // as it may be on a slow machine
+						continue
+					}
+					if err != nil || d[0].Fail != nil {
 						t.Error(err, d[0].Fail)
 						return
 					}
@@ -246,19 +250,21 @@ func TestKilledBetweenSlots(t *testing.T) {
 	cmd.Env = append(os.Environ(), envSpread+"="+url)
 	out := redistest.NewOutput("between")
 	cmd.Stdout, cmd.Stderr = out, out
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case <-out.Shown():
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Error("it does not get there:", out)
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	s, plan := openURL(t, url, nil), day(t, 10)
 	used, held := usedOn(t, s, plan)
-	if sum := used[0] + used[1]; sum != 1 || held != used {
+	ended := time.Since(began) > redisstore.LeaseHold && held == [3]int64{} // on a slow machine
+	if sum := used[0] + used[1]; sum != 1 || held != used && !ended {
 		t.Errorf("%v units are used, and %v of them held; want one, in one slot", used, held)
 	}
 	for range 9 {
@@ -406,7 +412,7 @@ func TestMovingSlotHoldsNobodyUp(t *testing.T) {
 		if here := source.Do("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), "9"); strings.Contains(here, a) &&
 			strings.Contains(here, b) { // another key was moved: one of these has to be
 			host, port, _ := net.SplitHostPort(target.Addr)
-			source.Do("MIGRATE", host, port, a, "0", "5000")
+			source.Do("MIGRATE", host, port, a, "0", "60000")
 		}
 		waiting := make(chan struct{})
 		var once sync.Once
@@ -422,7 +428,7 @@ func TestMovingSlotHoldsNobodyUp(t *testing.T) {
 		})
 		<-waiting
 		for _, name := range []string{"a", "b"} {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if err := tryTake(ctx, s, takeOf(plan, name, 1)); err != nil {
 				t.Errorf("beside it: %v", err)
 			}
@@ -562,7 +568,7 @@ func TestShardDown(t *testing.T) {
 	take(t, s, across(plan, 1, 0, 1, 2))
 	c.Primaries[1].Kill9()
 	for i := range 10 {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		ask := across(plan, 1, 0, 1, 2)
 		if i%2 == 1 {
 			ask = held(ask, fmt.Sprint(i), time.Hour)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/drawgate/drawgate/internal/redistest"
 	"github.com/drawgate/drawgate/store"
@@ -24,18 +23,9 @@ func TestReplicasThatMayLag(t *testing.T) {
 	host, port, _ := net.SplitHostPort(primary.Addr)
 	redistest.Start(t, "--replicaof", host, port)
 	c := client(t, primary)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		text, err := c.Do(t.Context(), c.B().Info().Section("replication").Build()).ToString()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(text, "connected_slaves:1") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the replica does not connect:\n%s", text)
-		}
-	}
+	until(t, "the replica connects", func() bool {
+		return strings.Contains(primary.Do("INFO", "replication"), "connected_slaves:1")
+	})
 	for _, set := range []struct {
 		wait string
 		want bool

@@ -125,22 +125,22 @@ func TestSpreadTicketHearsHints(t *testing.T) {
 	keys := make(chan store.Key, 1)
 	defer s.Watch(keys)()
 	take(t, s, waiting(across(plan, 1, 0, 1), 7))
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); { // until it listens
+	until(t, "it hears of them", func() bool { // it may not listen yet
 		settled(t, far, store.OpCancel, other)
 		select {
 		case k := <-keys:
 			if k != other.Buckets[0].Key {
 				t.Errorf("it heard of %v", k)
 			}
-			return
+			return true
 		case <-time.After(100 * time.Millisecond):
 		}
 		other.Grant = store.NewGrant()
 		other.Barge = true
 		take(t, far, other)
 		take(t, s, waiting(across(plan, 1, 0, 1), 7))
-	}
-	t.Error("it heard nothing")
+		return false
+	})
 }
 
 // TestSpreadTicketStandsWhileAPartIsUndone: a slot has only a part of what a take reserves there,
