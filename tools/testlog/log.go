@@ -26,6 +26,7 @@ type log struct {
 	w      io.Writer
 	texts  map[name]*bytes.Buffer
 	ended  []result
+	begun  map[string]bool          // packages that have not ended
 	builds map[string]*bytes.Buffer // by the import path of what was built
 }
 
@@ -40,13 +41,15 @@ type result struct {
 }
 
 func newLog(w io.Writer) *log {
-	return &log{w: w, texts: map[name]*bytes.Buffer{}, builds: map[string]*bytes.Buffer{}}
+	return &log{w: w, texts: map[name]*bytes.Buffer{}, begun: map[string]bool{}, builds: map[string]*bytes.Buffer{}}
 }
 
 // add takes an event.
 func (l *log) add(e event) {
 	n := name{e.Package, e.Test}
 	switch e.Action {
+	case "start":
+		l.begun[e.Package] = true
 	case "build-output":
 		buffer(l.builds, e.ImportPath).WriteString(e.Output)
 	case "output":
@@ -63,6 +66,7 @@ func (l *log) add(e event) {
 		}
 		l.ended = append(l.ended, r)
 		if e.Test == "" {
+			delete(l.begun, e.Package)
 			l.printPackage(r)
 		}
 		delete(l.texts, n)
@@ -92,8 +96,12 @@ func (l *log) printPackage(r result) {
 	}
 }
 
-// printUnended prints which tests a package that was killed had begun, and what they had printed.
+// printUnended prints which packages had not ended when go itself was killed, and which tests a
+// package that was killed had begun, and what they had printed.
 func (l *log) printUnended(w io.Writer) {
+	for _, pkg := range slices.Sorted(maps.Keys(l.begun)) {
+		fmt.Fprintf(w, "---- not ended: %s\n", pkg)
+	}
 	for _, n := range slices.SortedFunc(maps.Keys(l.texts), name.compare) {
 		if n.test != "" { // a panic is among the text, if this test was the last to begin
 			fmt.Fprintf(w, "---- not ended: %s %s\n%s", n.pkg, n.test, withoutMarks(l.texts[n].String()))
@@ -217,5 +225,5 @@ func (l *log) verdict(maySkip func(result) bool) bool {
 	} else {
 		fmt.Fprintln(l.w, "there are no tests")
 	}
-	return packages > 0 && counts["fail"]+counts["broken"]+counts["skip"] == 0
+	return packages > 0 && len(l.begun) == 0 && counts["fail"]+counts["broken"]+counts["skip"] == 0
 }

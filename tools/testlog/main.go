@@ -75,10 +75,10 @@ func run(w io.Writer, in io.Reader, o options) (ok bool, err error) {
 	}
 	var failures bytes.Buffer
 	l.printFailures(&failures, mayLeave) // near the end, where whoever reads only that finds why
+	fmt.Fprintf(w, "%s", failures.Bytes())
 	if err := appendTo(o.failed, failures.Bytes()); err != nil {
 		return false, err
 	}
-	fmt.Fprintf(w, "%s", failures.Bytes())
 	return l.verdict(mayLeave), nil
 }
 

@@ -194,6 +194,35 @@ func TestFailuresOfSeveralRunsInAFile(t *testing.T) {
 	}
 }
 
+// TestGoIsKilled: a run is not passed that ended before its packages did.
+func TestGoIsKilled(t *testing.T) {
+	t.Parallel()
+	in := `{"Action":"start","Package":"a"}
+{"Action":"start","Package":"b"}
+{"Action":"run","Package":"a","Test":"TestA"}
+{"Action":"pass","Package":"a","Test":"TestA"}
+{"Action":"pass","Package":"a"}
+`
+	var w bytes.Buffer
+	ok, err := run(&w, strings.NewReader(in), options{})
+	if err != nil || ok || !strings.Contains(w.String(), "not ended: b\n") {
+		t.Errorf("%v, %v: %s", ok, err, &w)
+	}
+}
+
+// TestFailuresAreShownAnyway: also where they cannot be written.
+func TestFailuresAreShownAnyway(t *testing.T) {
+	t.Parallel()
+	in := `{"Action":"fail","Package":"a","Test":"TestA"}
+{"Action":"fail","Package":"a"}
+`
+	var w bytes.Buffer
+	ok, err := run(&w, strings.NewReader(in), options{failed: filepath.Join(t.TempDir(), "none", "failed")})
+	if err == nil || ok || !strings.Contains(w.String(), "FAIL a TestA") {
+		t.Errorf("%v, %v: %s", ok, err, &w)
+	}
+}
+
 func TestSlowest(t *testing.T) {
 	t.Parallel()
 	in := `{"Action":"pass","Package":"a","Test":"TestA","Elapsed":1.5}
