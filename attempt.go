@@ -111,21 +111,25 @@ func (l *Limiter) tryOnce(ctx context.Context, t *take, timeout time.Duration) (
 
 // settle makes one store call, and tells the observer.
 func (l *Limiter) settle(ctx context.Context, s *store.Settlement) (store.Outcome, error) {
+	return l.settleWithin(ctx, s, l.step)
+}
+
+func (l *Limiter) settleWithin(ctx context.Context, s *store.Settlement, step time.Duration) (store.Outcome, error) {
 	if l.watch == nil || l.watch.Settled == nil {
-		return l.settleOnce(ctx, s)
+		return l.settleOnce(ctx, s, step)
 	}
 	start := time.Now()
-	out, err := l.settleOnce(ctx, s)
+	out, err := l.settleOnce(ctx, s, step)
 	l.watch.Settled(&Settled{Settlement: s, Outcome: out, Err: err, Took: time.Since(start)})
 	return out, err
 }
 
-func (l *Limiter) settleOnce(ctx context.Context, s *store.Settlement) (store.Outcome, error) {
+func (l *Limiter) settleOnce(ctx context.Context, s *store.Settlement, step time.Duration) (store.Outcome, error) {
 	if ctx.Err() != nil {
 		return store.Outcome{}, whyEnded(ctx, nil)
 	}
 	var out [1]store.Outcome
-	err := l.within(ctx, s.Op.String(), l.step, func(ctx context.Context) error {
+	err := l.within(ctx, s.Op.String(), step, func(ctx context.Context) error {
 		if err := l.store.Settle(ctx, []store.Settlement{*s}, out[:]); err != nil {
 			return err
 		}

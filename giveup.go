@@ -50,8 +50,7 @@ func (e *GaveUpError) Unwrap() []error {
 
 // Bounds of what is cancelled in the background.
 const (
-	maxAbandoned    = 1024             // at once; the holds of others end by themselves, as used
-	abandonTimeout  = 10 * time.Second // for one
+	maxAbandoned    = 1024 // at once; the holds of others end by themselves, as used
 	abandonPause    = 100 * time.Millisecond
 	abandonOnClose  = 2 * time.Second // what Close gives them
 	abandonTooLate  = store.SendLife + store.SendLife/4
@@ -61,6 +60,7 @@ const (
 // abandoned cancels in the background the grants that callers gave up. Each has a goroutine of its
 // own; Close ends them.
 type abandoned struct {
+	timeout time.Duration // for one: all attempts
 	mu      sync.Mutex
 	over    bool                                     // guarded by mu: no more are taken on
 	doing   int                                      // guarded by mu: how many other things are done
@@ -72,8 +72,11 @@ type abandoned struct {
 // sendFunc makes one store call.
 type sendFunc func(context.Context, *store.Settlement) (store.Outcome, error)
 
-func newAbandoned() *abandoned {
-	return &abandoned{running: make(map[*store.Settlement]context.CancelFunc), closing: make(chan struct{})}
+func newAbandoned(step time.Duration) *abandoned {
+	return &abandoned{
+		timeout: abandonAttempts * step, running: make(map[*store.Settlement]context.CancelFunc),
+		closing: make(chan struct{}),
+	}
 }
 
 // cancel cancels a take with an id whose answer is not known, if there is room, and wakes who waits
@@ -100,7 +103,7 @@ func (a *abandoned) cancel(t *take, send sendFunc, wake func(Key)) {
 	if len(a.running) >= maxAbandoned {
 		return
 	}
-	ctx, stop := context.WithTimeout(context.Background(), abandonTimeout)
+	ctx, stop := context.WithTimeout(context.Background(), a.timeout)
 	a.running[s] = stop
 	a.group.Go(func() {
 		a.run(ctx, s, last, send, wake)

@@ -64,7 +64,7 @@ func New(s Store, policy Policy, opts *Options) (*Limiter, error) {
 	}
 	base := &Limiter{
 		store: s, tenant: opts.Tenant, timeout: opts.StoreTimeout, queue: newWaitQueue(s),
-		given: newAbandoned(), watch: opts.Observer,
+		watch: opts.Observer,
 	}
 	st, timed := s.(store.Timed)
 	needs := time.Duration(0)
@@ -82,6 +82,7 @@ func New(s Store, policy Policy, opts *Options) (*Limiter, error) {
 		base.timeout = defaultTimeout
 	}
 	base.step = max(stepTimeout, needs, base.timeout)
+	base.given = newAbandoned(base.step)
 	return base.With(policy)
 }
 

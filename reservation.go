@@ -220,7 +220,7 @@ func (r *Reservation) settlement(op store.Op, used []Cost) (*store.Settlement, e
 func (r *Reservation) send(ctx context.Context, s *store.Settlement) (out store.Outcome, again bool, err error) {
 	for i := range maxAttempts {
 		again = i > 0
-		out, err = r.l.settle(ctx, s)
+		out, err = r.l.settleWithin(ctx, s, r.step(i))
 		if err == nil {
 			if s.Op != store.OpRenew {
 				for k := range s.Buckets {
@@ -234,6 +234,17 @@ func (r *Reservation) send(ctx context.Context, s *store.Settlement) (out store.
 		}
 	}
 	return out, again, err
+}
+
+// step returns how long attempt i may take: half of what is left of the hold, if that is less than
+// others have. If its answer is lost, the next one comes before the end, after which nobody knows
+// whether what was used beyond the estimate has been charged.
+func (r *Reservation) step(i int) time.Duration {
+	left := time.Until(r.Deadline())
+	if left <= 0 || i == maxAttempts-1 {
+		return r.l.step
+	}
+	return min(r.l.step, max(stepTimeout, left/2))
 }
 
 // chargeExcess charges what a holder whose hold had ended used beyond what it was granted. It is

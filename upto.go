@@ -18,7 +18,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, most Cost) (d Decis
 		return d, 0, fmt.Errorf("%w (policy %q)", ErrNeedsReserve, l.plan.policy.Name)
 	}
 	d, res, err := l.Take(ctx, Request{
-		Buckets: []Ask{{Key: key, Costs: []Cost{most}}}, Hold: Hold{For: stepTimeout, Lease: true},
+		Buckets: []Ask{{Key: key, Costs: []Cost{most}}}, Hold: Hold{For: min(l.step, MaxHold), Lease: true},
 	})
 	if res == nil {
 		return d, 0, err

@@ -141,10 +141,10 @@ func (l *Limiter) reporter(ctx context.Context, w *waiter) *reporter {
 }
 
 // pauseOf returns the reason of the pause of the bucket for which w waits, and whether the store
-// has said it.
+// has said it. It has no longer than that, whatever the store needs: w does not try meanwhile.
 func (l *Limiter) pauseOf(ctx context.Context, w *waiter) (reason string, ok bool) {
 	var out [1]store.State
-	err := l.within(ctx, "peek", l.step, func(ctx context.Context) error {
+	err := l.within(ctx, "peek", stepTimeout, func(ctx context.Context) error {
 		return l.store.Peek(ctx, []store.BucketCost{*w.bucket()}, w.take.Priority, out[:])
 	})
 	if err != nil || out[0].Fail != nil {
