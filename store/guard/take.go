@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/drawgate/drawgate/internal/ledger"
 	"github.com/drawgate/drawgate/internal/shadow"
@@ -174,6 +175,7 @@ func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Reque
 	if err != nil {
 		return false, !fair && errors.Is(err, context.DeadlineExceeded), err
 	}
+	start, lost := time.Now(), false
 	for try := 1; ; try++ {
 		answered = false
 		err = s.attempt(ctx, caller, "take", fair, func(ctx context.Context) error {
@@ -186,10 +188,11 @@ func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Reque
 		})
 		if err != nil {
 			s.unanswered(reqs, out, answered, err)
+			lost = lost || !errors.Is(err, store.ErrNothingDone)
 		}
 		hasty = !fair && errors.Is(err, context.DeadlineExceeded)
 		if !ledger.Unavailable(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() ||
-			!s.napBeforeRetry(ctx) {
+			!s.napBeforeRetry(ctx) || lost && ended(batch, time.Since(start)) {
 			return answered, hasty, err
 		}
 	}
@@ -202,6 +205,11 @@ const attempts = 3
 // repeatable reports whether all takes of a batch have an ID.
 func repeatable(batch []store.Take) bool {
 	return !slices.ContainsFunc(batch, func(t store.Take) bool { return t.ID == "" })
+}
+
+// ended reports whether a hold may be over that was taken so long ago: the take would count again.
+func ended(batch []store.Take, ago time.Duration) bool {
+	return slices.ContainsFunc(batch, func(t store.Take) bool { return ago >= t.Hold })
 }
 
 // complete adds what the store did not say of a take's buckets: nothing is left, and all was
