@@ -130,8 +130,8 @@ func (c *Config) top() []setting {
 		{
 			"store_timeout", between(time.Millisecond, maxTimeout).to(&c.StoreTimeout),
 			"40ms; SQLite, PostgreSQL: 500ms; DynamoDB: 1s", "how long the store has for a take that does not wait, including " +
-				"all attempts; then the fallback decides. A take that waits or holds, and what settles it, have 2s per attempt, or " +
-				"this if it is longer",
+				"all attempts; then the fallback decides. A take that waits, and what settles or renews a hold, have 2s per " +
+				"attempt, or this if it is longer",
 		},
 		{"store_mark", either("optional", "required").to(&c.RequireMark), "`optional`", "Redis and Valkey: " +
 			"`required` makes the store unavailable while the server has no mark of it: before `drawgate store " +
