@@ -116,7 +116,7 @@ type admission struct {
 // done is what a worker did.
 type done struct {
 	Allowed []admission
-	Refused []admission // the first maxRefused of those about the keys that are asked for most
+	Refused []admission // at most maxRefused of those about the keys that are asked for most
 	Failed  int         // takes of which the store could not say anything in time: the machine was busy
 	Error   string      // of one of these
 }
@@ -139,6 +139,7 @@ func (w *worker) work(out io.Writer) {
 	for range w.Callers {
 		wg.Go(func() {
 			var mine, not []admission
+			refusals := 0
 			for time.Now().Before(end) {
 				a := admission{Keys: make([]int, len(plans))}
 				t := store.Take{Buckets: make([]store.BucketCost, len(plans))}
@@ -159,8 +160,12 @@ func (w *worker) work(out io.Writer) {
 				switch {
 				case d[0].Allowed:
 					mine = append(mine, a)
-				case len(not) < maxRefused/w.Callers && slices.Max(a.Keys) == 0:
-					not = append(not, a)
+				case slices.Max(a.Keys) == 0:
+					if refusals++; len(not) < maxRefused/w.Callers {
+						not = append(not, a)
+					} else if k := rand.IntN(refusals); k < len(not) { // as likely as any other
+						not[k] = a
+					}
 				}
 			}
 			mu.Lock()
