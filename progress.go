@@ -14,7 +14,7 @@ type Progress struct {
 	// tried last; 0 where the store keeps no line.
 	Others int
 	Reason Reason // what holds up the line; Queued until its first one was refused there
-	Held   bool   // open reservations hold what its first one needs
+	Held   bool   // open reservations hold what its first one needs, as far as that is known with others in front
 	Bucket int    // position of the bucket in the take
 	Policy string
 	Limit  string // that refuses the first of the line; "" if none does
