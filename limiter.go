@@ -21,8 +21,8 @@ type Options struct {
 	Observer *Observer // is notified of every decision; nil costs nothing
 	// StoreTimeout bounds Allow, AllowUpTo, Book, and a Take without Wait, all attempts included. 0
 	// means what the store needs (see [store.Timed]), or 50ms; negative: only the context does.
-	// Other calls have 2s per attempt, or as long as that if it is longer; what has an id, such as a
-	// settlement, three attempts.
+	// Other calls have 2s per attempt, or as long as that if it is longer; what has an id, such as
+	// a settlement, three attempts.
 	StoreTimeout time.Duration
 }
 

@@ -22,8 +22,8 @@ import (
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 // Tasks are checked against two tiers, recorded with their type and id, and cancelled if they fail.
-// Without the database the long tier steps aside, and the short one stays; the log and the health say
-// so. When it is back all goes on with what was counted before.
+// Without the database the long tier steps aside, and the short one stays; the log and the health
+// say so. When it is back all goes on with what was counted before.
 //
 // req: D5, D8, D10
 func TestTiersOnPostgres(t *testing.T) {

@@ -21,8 +21,9 @@ import (
 // and the life of tickets (the replay makes them end where the model does).
 //
 // Not in the model: the bounds of 128 tickets, 127 names and 16 grants that are told apart; more
-// than two priorities; takes that are granted ahead or sent again; what a paused bucket says of each of
-// its limits. Takes over several servers are made by the stores, which have tests of their own.
+// than two priorities; takes that are granted ahead or sent again; what a paused bucket says of
+// each of its limits. Takes over several servers are made by the stores, which have tests of their
+// own.
 //
 // Left out of the histories, because the code counts for longer what passed a ticket: takes of
 // several kept units of a bucket. Bucket and calendar limits are charged at the start there.

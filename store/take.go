@@ -170,8 +170,8 @@ type Outcome struct {
 	// OpRenew: when the hold ends now, the earliest of all buckets; OpPause, OpUnpause: when the
 	// pause ends, the latest of all buckets; zero if none is paused
 	End time.Time
-	// OpRefund, and what is Corrected: the units that were given back, per bucket, of a bucket limit
-	// rounded up; nil: none
+	// OpRefund, and what is Corrected: the units that were given back, per bucket, of a bucket
+	// limit rounded up; nil: none
 	Back      []Amounts
 	Corrected []bool // per bucket, of a settlement with Ended: it remembered the hold; nil: none did
 	Err       error  // why this settlement failed; the others in the batch may have succeeded

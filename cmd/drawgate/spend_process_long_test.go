@@ -33,12 +33,13 @@ import (
 )
 
 // TestBillAtMonthsEdge: gateways on one store, each a process, over the end of a month, while each
-// of them is killed once, and on SQLite, Redis and PostgreSQL the store is away three times (a gateway is
-// killed in the middle of one), and answers of Redis get lost. The provider's bill, the ledgers and
-// drawgate spend are the same, to the millionth, for each team, model and day; what differs are
-// calls that drawgate spend --check lists, which were open when their process was killed, or which
-// it could not deliver any more. The month is over in a zone of the test's own. What an outage left
-// to be counted must be answered in time, so this depends on the machine's speed.
+// of them is killed once, and on SQLite, Redis and PostgreSQL the store is away three times (a
+// gateway is killed in the middle of one), and answers of Redis get lost. The provider's bill, the
+// ledgers and drawgate spend are the same, to the millionth, for each team, model and day; what
+// differs are calls that drawgate spend --check lists, which were open when their process was
+// killed, or which it could not deliver any more. The month is over in a zone of the test's own.
+// What an outage left to be counted must be answered in time, so this depends on the machine's
+// speed.
 func TestBillAtMonthsEdge(t *testing.T) { //nolint:tparallel // the long runs need the machine for themselves
 	t.Parallel()
 	for name, on := range map[string]func(*spenders){

@@ -116,8 +116,9 @@ func (l *Ledger) endedIn(now Now, h *reservation, k int, a *store.History) (beli
 	return true
 }
 
-// undone has charged what a cancellation gave back, although it was used: it was meant for a message
-// that might open the grant again, and found it open because the store had lost the settlement.
+// undone has charged what a cancellation gave back, although it was used: it was meant for a
+// message that might open the grant again, and found it open because the store had lost the
+// settlement.
 func (l *Ledger) undone(now Now, it *item, o *store.Outcome) {
 	for i := range min(len(o.Histories), len(it.st.Buckets)) {
 		e := l.entries.byKey[it.st.Buckets[i].Key]

@@ -78,8 +78,8 @@ func (l *Ledger) Undelivered() bool { return l.entries.pending > 0 || l.untold >
 // Miscounted returns how often the store may have counted a reservation wrongly for good, though no
 // decision was Unsure: its hold had ended there before the store heard how much was used, so that
 // all of it counts; or a message opened it, was not answered, and the hold had ended before it
-// could be cancelled, so that it counts beside what was used. Neither counts if the store remembered
-// the hold, and corrected that.
+// could be cancelled, so that it counts beside what was used. Neither counts if the store
+// remembered the hold, and corrected that.
 func (l *Ledger) Miscounted() uint64 { return l.wrong }
 
 // Recovering reports whether something is pending that the store has lost, or may have.

@@ -461,8 +461,8 @@ func (s *sim) settledUp() {
 	for _, g := range s.admitted() {
 		if g.at+window > s.now {
 			want += g.n
-			// if its hold ended before the settlement was delivered, it counts as granted where the store
-			// forgets it, or if its caller was not told that it was settled
+			// if its hold ended before the settlement was delivered, it counts as granted where the
+			// store forgets it, or if its caller was not told that it was settled
 			if (s.f.forgets || !g.acked) && g.settled && g.end <= s.now {
 				ended += g.take.Buckets[0].N[0] - g.n
 			}

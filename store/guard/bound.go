@@ -140,8 +140,8 @@ func (l Line) AfterStarts(starts, returns int) Line {
 // AfterLosses returns the line if, in one window, the store so many times forgets its last answers,
 // but not that it has any: a server that does not wait for its disk crashes, or a replica that had
 // not received all takes the place of its server. Forgotten is what may then be admitted in
-// addition to all else: what was forgotten, and each time at most the limit once. It is so for every
-// fallback, and whether or not there is an outage.
+// addition to all else: what was forgotten, and each time at most the limit once. It is so for
+// every fallback, and whether or not there is an outage.
 func (l Line) AfterLosses(losses int) Line {
 	l.Losses, l.Forgotten = losses, int64(losses)*l.Most
 	return l

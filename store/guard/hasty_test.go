@@ -189,8 +189,8 @@ func (c *cut) Take(ctx context.Context, batch []store.Take, out []store.Verdict)
 	return &store.Error{Store: "cut", Op: "take", Err: errRefused}
 }
 
-// TestPatientGuardsDoNotHoldTwice: a take is not sent again when the hold may be over that the store
-// has of it. What the fallback grants then counts once.
+// TestPatientGuardsDoNotHoldTwice: a take is not sent again when the hold may be over that the
+// store has of it. What the fallback grants then counts once.
 func TestPatientGuardsDoNotHoldTwice(t *testing.T) {
 	t.Parallel()
 	s, err := sqlitestore.Open(filepath.Join(t.TempDir(), "file"), nil)

@@ -60,8 +60,9 @@ func newStatements(schema, prefix string) (*statements, error) {
 		version: names(`SELECT value FROM {setting} WHERE name = 'schema'`),
 		insert: names(`INSERT INTO {bucket} (key, parts) SELECT k, p FROM unnest($1::text[], $2::bytea[]) AS n(k, p)
 			ORDER BY k COLLATE "C" ON CONFLICT (key) DO NOTHING`),
-		// The time-out bounds how long others wait for a process that stops before it answers. A plan
-		// that was made while the table was small would read all of it, until the table is analyzed.
+		// The time-out bounds how long others wait for a process that stops before it answers. A
+		// plan that was made while the table was small would read all of it, until the table is
+		// analyzed.
 		begin: `SELECT set_config('idle_in_transaction_session_timeout', '2s', true), set_config('enable_seqscan', 'off', true)`,
 		// The clock is read after each lock: the last reading is after all of them.
 		lock: names(`SELECT key, place::text, record, line, notes, marks, clock_timestamp()
@@ -69,8 +70,8 @@ func newStatements(schema, prefix string) (*statements, error) {
 				ORDER BY key FOR UPDATE) AS locked`),
 		look: names(`SELECT n.i, clock_timestamp(), b.record, b.line FROM generate_series(1, cardinality($1::text[])) AS n(i)
 			LEFT JOIN {bucket} AS b ON b.key = ($1::text[])[n.i]`),
-		// By its place a row is found at once, however many old versions of it there are. If it were not
-		// there, the division would fail, and with it the transaction.
+		// By its place a row is found at once, however many old versions of it there are. If it
+		// were not there, the division would fail, and with it the transaction.
 		update: names(`WITH written AS (UPDATE {bucket} SET until = $3, held = $4, record = $5, line = $6, notes = $7, marks = $8
 			WHERE ctid = $2::text::tid AND key = $1 RETURNING 1) SELECT 1 / count(*) FROM written`),
 		marks: names(`SELECT marks, clock_timestamp() FROM (SELECT marks FROM {bucket} WHERE key = $1 FOR UPDATE) AS locked`),

@@ -285,7 +285,8 @@ func (st *step) queue(b *pg.Batch, r *row) bool {
 		return false
 	}
 	r.marks = r.marks.set(st.s.process, st.number, st.now)
-	// Cleaning leaves a row for a while from now: its marks may be looked up, and its tickets count.
+	// Cleaning leaves a row for a while from now: its marks may be looked up, and its tickets
+	// count.
 	b.Add(st.s.sql.update, r.row, r.place, max(at, st.now), held, rec, line, notes, r.marks.bytes())
 	return true
 }

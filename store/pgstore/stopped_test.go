@@ -67,8 +67,8 @@ func TestStoppedHolder(t *testing.T) {
 			until(t, "another take waits", func() bool { return waitingForLock(server, "waits_"+name) })
 			var alive int64 // when the holder's transaction was seen last, in µs
 			until(t, "the holder's transaction is ended", func() bool {
-				// The clock is read first: the transaction's locks are held still later. (What a server says
-				// of its activity may be older than that.)
+				// The clock is read first: the transaction's locks are held still later. (What a
+				// server says of its activity may be older than that.)
 				now, locks, _ := strings.Cut(server.Do("SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint; "+
 					"SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND granted "+
 					"AND pid IN (SELECT pid FROM pg_stat_activity WHERE application_name = 'holds_"+name+"')"), "\n")

@@ -98,8 +98,8 @@ func (f *lineTrial) all(of []*lineProc) {
 	})
 }
 
-// stall is for how many µs a process or a server may stand still, and a place is kept for certain: a
-// ticket may live for 200 ms, and be renewed after 100.
+// stall is for how many µs a process or a server may stand still, and a place is kept for certain:
+// a ticket may live for 200 ms, and be renewed after 100.
 const stall = 50_000
 
 // watch pings the servers until it is stopped.

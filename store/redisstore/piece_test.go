@@ -6,8 +6,8 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// TestPieces: what is to stay with the next request is in the same batch, however large it gets, and
-// a batch is small if its requests name many who wait behind them.
+// TestPieces: what is to stay with the next request is in the same batch, however large it gets,
+// and a batch is small if its requests name many who wait behind them.
 func TestPieces(t *testing.T) {
 	t.Parallel()
 	of := func(buckets ...int) (reqs []*request) { // a negative number stays with the next one

@@ -211,7 +211,8 @@ func TestProcesses(t *testing.T) { //nolint:tparallel // each of them keeps the 
 				t.Run(fmt.Sprintf("%s, %s, single %t", on.name, name, single), func(t *testing.T) {
 					log, refused, known := w.eight(t)
 					most := shapes[name].check(t, log)
-					// In a cluster other takes may hold what is left until they have reserved in all slots.
+					// In a cluster other takes may hold what is left until they have reserved in
+					// all slots.
 					if known && (on.name != "cluster" || len(shapes[name].names) == 1) {
 						shapes[name].usedWhenRefused(t, log, refused)
 					}

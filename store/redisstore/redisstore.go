@@ -16,10 +16,10 @@
 // Each bucket keeps a line of the tickets of those who wait, in all processes ([store.Ticket]): a
 // field of its hash. A take that is granted at once, in a bucket for which nobody waits, costs the
 // server as much with a ticket as without. While somebody waits, every take of the bucket goes the
-// long way, which costs ten times that, and with 128 tickets 33 times. Programs of a version without
-// lines keep the field, and pass those who wait. If the server takes no writes, refusals leave no
-// ticket. All who fit when units come free early are told, and nobody relies on that: those who
-// wait ask again.
+// long way, which costs ten times that, and with 128 tickets 33 times. Programs of a version
+// without lines keep the field, and pass those who wait. If the server takes no writes, refusals
+// leave no ticket. All who fit when units come free early are told, and nobody relies on that:
+// those who wait ask again.
 //
 // # Clusters
 //

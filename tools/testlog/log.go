@@ -120,8 +120,8 @@ func withoutMarks(text string) string {
 	return b.String()
 }
 
-// printFailures prints what fails the run: what did not end, what failed, innermost tests first, and
-// what was skipped and may not be.
+// printFailures prints what fails the run: what did not end, what failed, innermost tests first,
+// and what was skipped and may not be.
 func (l *log) printFailures(w io.Writer, maySkip func(result) bool) {
 	l.printUnended(w)
 	failed := map[string]bool{} // packages with a failed test

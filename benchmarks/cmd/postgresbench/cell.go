@@ -205,8 +205,8 @@ func pids(procs []*sysx.Child) (all []int) {
 	return all
 }
 
-// gate waits for a quiet machine. The cell with an idle transaction is not repeated: its tables would
-// not be as they were.
+// gate waits for a quiet machine. The cell with an idle transaction is not repeated: its tables
+// would not be as they were.
 func (b *bench) gate(c cell) sysx.Gate {
 	g := sysx.Gate{MaxOther: *maxOther, Patience: 5 * time.Second, Tries: 2, Server: b.db.server.PID()}
 	if c.idle {

@@ -84,8 +84,8 @@ func (d *database) commits(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// quiet waits until clients have left, but for so many: a server process adds its last counts to the
-// statistics when it ends.
+// quiet waits until clients have left, but for so many: a server process adds its last counts to
+// the statistics when it ends.
 func (d *database) quiet(ctx context.Context, but int) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		var n int
@@ -117,8 +117,9 @@ func (d *database) sizes(ctx context.Context, table string) (s sizes, err error)
 	return s, err
 }
 
-// openIdle begins a transaction that reads and then does nothing, as a report or a forgotten session
-// may: until it ends, the server keeps each version of a row that was there when it began, or later.
+// openIdle begins a transaction that reads and then does nothing, as a report or a forgotten
+// session may: until it ends, the server keeps each version of a row that was there when it began,
+// or later.
 func (d *database) openIdle(ctx context.Context) (end func() error, err error) {
 	conn, err := pgx.Connect(ctx, d.server.URL())
 	if err != nil {

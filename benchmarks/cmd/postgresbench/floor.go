@@ -13,7 +13,8 @@ import (
 const floorTable = `CREATE TABLE f (key text COLLATE "C" PRIMARY KEY, record bytea NOT NULL)
 	WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000)`
 
-// floorRecord makes the row about as long as Drawgate's with a rolling window after some seconds (row_bytes).
+// floorRecord makes the row about as long as Drawgate's with a rolling window after some seconds
+// (row_bytes).
 const floorRecord = 200
 
 // floor is the least that takes have to do which share commits: those that come while a transaction

@@ -1,5 +1,6 @@
-// Command postgresbench is section I: Drawgate's store in PostgreSQL, what people write by hand, and
-// rate-limiter-flexible, on the same server. It measures takes a second, latency, CPU and commits.
+// Command postgresbench is section I: Drawgate's store in PostgreSQL, what people write by hand,
+// and rate-limiter-flexible, on the same server. It measures takes a second, latency, CPU and
+// commits.
 package main
 
 import (
@@ -90,8 +91,8 @@ func run() (err error) {
 	return nil
 }
 
-// forgetSettings removes the user's settings for clients of PostgreSQL, here and in the processes of
-// the callers.
+// forgetSettings removes the user's settings for clients of PostgreSQL, here and in the processes
+// of the callers.
 func forgetSettings() {
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "PG") {

@@ -7,8 +7,8 @@ import (
 	"github.com/drawgate/drawgate/benchmarks/internal/stat"
 )
 
-// A target is reached or missed by the median of the rounds, each compared with the other contestant
-// in the same round.
+// A target is reached or missed by the median of the rounds, each compared with the other
+// contestant in the same round.
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	var rows []stat.Row

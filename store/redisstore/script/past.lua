@@ -1,6 +1,6 @@
 -- Reservations whose hold has ended: where their units count. The field p has their number,
--- and each with its size; see past.go in internal/record. Of a part of kind bucket, seq is the rate,
--- with which its units drain.
+-- and each with its size; see past.go in internal/record. Of a part of kind bucket, seq is the
+-- rate, with which its units drain.
 local MOSTPAST = 64
 local PASTLIFE = 3.6e9
 

@@ -213,7 +213,8 @@ func (c *Conn) prepare(ctx context.Context, b *Batch) error {
 	for _, s := range missing {
 		if err := c.described(p, s); err != nil {
 			_ = p.Close()
-			// The server may have prepared it nevertheless. Without an answer the connection is closed.
+			// The server may have prepared it nevertheless. Without an answer the connection is
+			// closed.
 			_ = c.raw.Deallocate(ctx, s.name())
 			return err
 		}
