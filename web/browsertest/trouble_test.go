@@ -64,6 +64,7 @@ func troubled(t *testing.T) (*server, *redistest.Server) {
 	redis := redistest.Start(t)
 	s := serve(t, fmt.Sprintf(`
 store: %s
+store_timeout: 10s # a slow machine is no outage
 instances: 1
 policies:
   p: {fallback: share, limits: [{name: day, rolling: 24h, amount: 1000}]}
