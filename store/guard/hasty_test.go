@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/guard"
 	"github.com/drawgate/drawgate/store/memstore"
-	"github.com/drawgate/drawgate/store/sqlitestore"
 )
 
 // TestHastyCallersDoNotOpen: a limit with FallbackOpen does not admit a caller that gives a working
@@ -184,7 +182,7 @@ func (c *cut) Take(ctx context.Context, batch []store.Take, out []store.Verdict)
 	if c.takes.Add(1) > 1 {
 		return err
 	}
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(4 * time.Second)
 	clear(out)
 	return &store.Error{Store: "cut", Op: "take", Err: errRefused}
 }
@@ -193,31 +191,26 @@ func (c *cut) Take(ctx context.Context, batch []store.Take, out []store.Verdict)
 // store has of it. What the fallback grants then counts once.
 func TestPatientGuardsDoNotHoldTwice(t *testing.T) {
 	t.Parallel()
-	s, err := sqlitestore.Open(filepath.Join(t.TempDir(), "file"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inner := &cut{Store: s}
-	g := guarded(t, inner, &guard.Options{Instances: 1, Start: drawgate.StartFull, Timeout: 10 * time.Second})
-	l, err := drawgate.New(g, policyOf(policy(t, drawgate.FallbackShare, rolling(10, time.Hour))), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := l.Reserve(t.Context(), "k", 300*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := inner.takes.Load(); n != 1 || !res.Decision.Fallback {
-		t.Errorf("sent %d times, fallback %v", n, res.Decision.Fallback)
-	}
-	if err := res.Settle(t.Context()); err != nil {
-		t.Error(err)
-	}
-	for range 100 { // it is known after the first of them, but for a busy machine
-		if st, err := l.Status(t.Context(), "k"); err == nil && st.States[0].Used == 1 && st.Open == 0 {
-			return
+	synctest.Test(t, func(t *testing.T) {
+		inner := &cut{Store: memstore.New(nil)}
+		g := guarded(t, inner, &guard.Options{Instances: 1, Start: drawgate.StartFull, Timeout: 10 * time.Second})
+		l, err := drawgate.New(g, policyOf(policy(t, drawgate.FallbackShare, rolling(10, time.Hour))), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Error("it counts twice")
+		res, err := l.Reserve(t.Context(), "k", 3*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := inner.takes.Load(); n != 1 || !res.Decision.Fallback {
+			t.Errorf("sent %d times, fallback %v", n, res.Decision.Fallback)
+		}
+		if err := res.Settle(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if st, err := l.Status(t.Context(), "k"); err != nil || st.States[0].Used != 1 || st.Open != 0 {
+			t.Errorf("%+v, %v", st.States, err)
+		}
+	})
 }

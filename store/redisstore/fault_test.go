@@ -42,15 +42,8 @@ func failed(t *testing.T, what string, err, is error) {
 
 // tryTake takes, and returns the error that kept the take from being decided.
 func tryTake(ctx context.Context, s store.Store, t store.Take) error {
-	for {
-		var d [1]store.Verdict
-		if err := s.Take(ctx, []store.Take{t}, d[:]); err != nil {
-			return err
-		}
-		if !errors.Is(d[0].Fail, store.ErrTooLate) { // as it may be on a slow machine
-			return d[0].Fail
-		}
-	}
+	_, err := decide(ctx, s, t)
+	return err
 }
 
 // TestPeers10LostReplyIsNotChargedTwice: a client that sends a script again after its reply was

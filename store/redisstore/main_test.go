@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -108,18 +109,25 @@ func held(t store.Take, id string, hold time.Duration) store.Take {
 
 func take(tb testing.TB, s store.Store, t store.Take) store.Verdict {
 	tb.Helper()
-	var d [1]store.Verdict
-	// On a slow machine it may arrive too late.
-	for again := true; again; again = errors.Is(d[0].Fail, store.ErrTooLate) {
-		d[0] = store.Verdict{}
-		if err := s.Take(tb.Context(), []store.Take{t}, d[:]); err != nil {
-			tb.Fatal(err)
+	d, err := decide(tb.Context(), s, t)
+	if err != nil && !errors.Is(d.Fail, store.ErrIDReused) {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+// decide takes, again if the take arrived too late, as it may on a slow machine. The error is also
+// that which kept the take from being decided.
+func decide(ctx context.Context, s store.Store, t store.Take) (store.Verdict, error) {
+	for {
+		var d [1]store.Verdict
+		if err := s.Take(ctx, []store.Take{t}, d[:]); err != nil {
+			return store.Verdict{}, err
+		}
+		if !errors.Is(d[0].Fail, store.ErrTooLate) {
+			return d[0], d[0].Fail
 		}
 	}
-	if d[0].Fail != nil && !errors.Is(d[0].Fail, store.ErrIDReused) {
-		tb.Fatal(d[0].Fail)
-	}
-	return d[0]
 }
 
 func settle(tb testing.TB, s store.Store, st store.Settlement) store.Outcome {
