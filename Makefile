@@ -23,12 +23,14 @@ TAGS := grpcnotrace
 # The largest size that the program may have, in bytes.
 MAX_SIZE := 55600000
 
-# For the compiler. tools/test.sh has the same: what is compiled for one is there for the other.
+# For the compiler.
 FEW_GC := GOGC=off GOMEMLIMIT=1GiB
+# What is compiled only for tests needs no debug information, and is quicker with one thread for each package.
 GCFLAGS := '-gcflags=all=-dwarf=false -c=1'
 # For "make quick". Without inlining the commands of rueidis take a third less to compile, and the other code named here a fifth; but
-# where it has to work, in "make test", it is slower.
-NO_INLINING := github.com/redis github.com/aws github.com/getkin github.com/jackc github.com/envoyproxy github.com/drawgate/drawgate/cmd github.com/drawgate/drawgate/config
+# where it has to work, in "make test", it is slower. Nor do tests count allocations in what is named here of ours.
+NO_INLINING := github.com/redis github.com/aws github.com/getkin github.com/jackc github.com/envoyproxy \
+	$(addprefix github.com/drawgate/drawgate/,audit cmd config deploy examples gateway incident llm outbound rls store)
 
 # The systems that the tests do not run on: all code and all tests are compiled for them.
 PLATFORMS := windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
@@ -73,17 +75,21 @@ testtools:
 	$(GO) -C tools build -o ../bin/ ./testlog ./concurrent
 
 # Tests that run the program drawgate use the one that "make size" has built. Three at a time: much of the rest waits for
-# other programs. What failed in any of them is said again at the end.
+# other programs. What failed in any of them is said again at the end. The flags are those of "make build", and hold for what tests
+# build as well, so that packages are compiled once.
+test: export CGO_ENABLED = 0
+test: export GOFLAGS += -trimpath -tags=$(TAGS)
 test: export DRAWGATE_TEST_PROGRAM = $(CURDIR)/bin/drawgate
-test: deps size testtools
-	$(FEW_GC) $(GO) vet $(GCFLAGS) ./...
+test: deps testtools
+	+$(FEW_GC) $(MAKE) --no-print-directory size
+	$(FEW_GC) $(GO) vet ./...
 	bin/concurrent -later >bin/later
 	rm -f bin/failed
 	+$(MAKE) --no-print-directory -k -j3 -Otarget test-race test-rest test-modules || { echo; echo "What failed:"; cat bin/failed 2>/dev/null; exit 1; }
 
 # The longest ones first: they wait for much, and the others use the processors meanwhile.
 test-race:
-	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race -gcflags='modernc.org/...=-race=false -dwarf=false -c=1' \
+	TESTLOG='-later bin/later -slowest 20' ./tools/test.sh -race $(GCFLAGS) -gcflags='modernc.org/...=-race=false -dwarf=false -c=1' \
 		./cmd/drawgate ./store/redisstore ./gateway $$(bin/concurrent)
 
 test-rest: test-plain test-servers
@@ -98,8 +104,8 @@ test-servers: test-plain
 		./tools/test.sh -run '^Test(Store|ServerClock|Same.*|Functions.*|KindsOfFaults|Versions|Generations|PromotedReplica|MissingPermissions|RightsOn.*|Peers12.*|DataLost|SlotsMove|ServerIsFull|RecordsOfEarlierVersions|BesideTheVersionBefore)$$' ./store/redisstore -rapid.checks=10 || exit 1; done
 
 test-modules: test-later
-	for m in $(MODULES); do (cd $$m && $(FEW_GC) $(GO) vet $(GCFLAGS) ./... && $(CURDIR)/tools/test.sh ./...) || exit 1; done
-	cd benchmarks && export $(FEW_GC) && $(GO) vet $(GCFLAGS) ./... && $(GO) build $(GCFLAGS) ./... && $(CURDIR)/tools/test.sh ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./cmd/postgresbench ./internal/...
+	for m in $(MODULES); do (cd $$m && $(FEW_GC) $(GO) vet ./... && $(CURDIR)/tools/test.sh ./...) || exit 1; done
+	cd benchmarks && export $(FEW_GC) && $(GO) vet ./... && $(GO) build ./... && $(CURDIR)/tools/test.sh ./cmd/report ./cmd/gatewaybench ./cmd/dynamobench ./cmd/postgresbench ./internal/...
 
 # Tests that leave themselves to a run without the race detector. The detector does not look into
 # SQLite, which was translated from C and is five times as slow under it.

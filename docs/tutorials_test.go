@@ -162,7 +162,7 @@ func newReader(t *testing.T) *reader {
 	if err != nil || len(folders) != 2 {
 		t.Fatalf("go env: %q, %v", out, err)
 	}
-	r.env = append(r.env, "GOMODCACHE="+folders[0], "GOCACHE="+folders[1])
+	r.env = append(r.env, "GOMODCACHE="+folders[0], "GOCACHE="+folders[1], "GOFLAGS="+os.Getenv("GOFLAGS"))
 	return r
 }
 
