@@ -74,7 +74,7 @@ func TestBookingsStayWithin(t *testing.T) {
 		"rolling":  rolling(5, 2*time.Second),
 		"calendar": {Name: "m", Kind: drawgate.Calendar, Every: drawgate.Minute, Amount: 40},
 	} {
-		for seed := range uint64(40) {
+		for seed := range uint64(needs.Rounds(10, 40, 40)) {
 			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { bookAtRandom(t, limit, seed) })

@@ -24,18 +24,19 @@ func TestSimulatedOrder(t *testing.T) {
 		needs.NoRace(t) // much of it is arithmetic; the quick proof is short enough
 	}
 	lasts := time.Duration(needs.Rounds(4, 10, 60)) * time.Second
-	for _, c := range []struct {
+	type simulated struct {
 		limit drawgate.Limit
 		hold  time.Duration
 		order func(all []linetest.Served) int
 		most  int // of 10,000
 		rate  int // a second
-	}{
-		{drawgate.BucketLimit("bucket", 300, time.Second, 1), 0, linetest.Overtaken, 64, 300},
-		{drawgate.ConcurrencyLimit("slots", 8), 20 * time.Millisecond, linetest.Overtaken, 64, 400},
-		{drawgate.RollingLimit("window", 25, 500*time.Millisecond), 0, linetest.Passed, 64, 50},
-		{drawgate.RollingLimit("large", 100, 2*time.Second), 0, linetest.Passed, 300, 50},
-	} {
+	}
+	for _, c := range needs.Cases(2,
+		simulated{drawgate.BucketLimit("bucket", 300, time.Second, 1), 0, linetest.Overtaken, 64, 300},
+		simulated{drawgate.ConcurrencyLimit("slots", 8), 20 * time.Millisecond, linetest.Overtaken, 64, 400},
+		simulated{drawgate.RollingLimit("window", 25, 500*time.Millisecond), 0, linetest.Passed, 64, 50},
+		simulated{drawgate.RollingLimit("large", 100, 2*time.Second), 0, linetest.Passed, 300, 50},
+	) {
 		for _, waiters := range [][]int{{50, 50, 50, 50, 50, 50, 50, 50}, {365, 5, 5, 5, 5, 5, 5, 5}} {
 			t.Run(fmt.Sprint(c.limit.Name, " ", waiters[0]), func(t *testing.T) {
 				t.Parallel()

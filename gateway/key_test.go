@@ -38,7 +38,7 @@ func secretUntil(secret string, until time.Time) gateway.KeySecret {
 func TestSecretsChangeUnderLoad(t *testing.T) {
 	t.Parallel()
 	const each, step = 500, 10 * time.Nanosecond
-	callers := 20
+	callers := needs.Rounds(8, 20, 20)
 	if needs.Race {
 		callers = 4 // each of the times at which they call
 	}

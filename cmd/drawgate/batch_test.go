@@ -73,7 +73,7 @@ func (ts tasks) refusing(p drawgate.Policy, n int64, now time.Time) (names []str
 func TestBatchOfTasks(t *testing.T) {
 	needs.NoRace(t)
 	t.Parallel()
-	scale := needs.Rounds(30, 5, 1)
+	scale := needs.Rounds(50, 5, 1)
 	total, restart := 100_000/scale, 4_999/scale
 	per := func(period string, n int) string { return fmt.Sprintf("RATE_LIMIT_PER_%s=%d", period, n/scale) }
 	policy := quota(t, "RATE_LIMIT_PER_MINUTE=20", per("HOUR", 600), per("DAY", 4000), per("WEEK", 25000),
@@ -228,9 +228,10 @@ func history(t *testing.T, s store.Journal, begin time.Time) (takes []string) {
 // req: C1, D1, D2, D4, D5, D11
 func TestBatchOfProcesses(t *testing.T) {
 	t.Parallel()
-	const workers, perMinute, perHour = 8, 20, 35
+	const workers, perMinute = 8, 20
+	perHour := needs.Rounds(15, 35, 35)
 	// the limits that refuse, and how often the last of them has to
-	minute, refuse, refusals := "", []string{"hour"}, 2*workers
+	minute, refuse, refusals := "", []string{"hour"}, needs.Rounds(1, 2, 2)*workers
 	if needs.Long() {
 		minute, refuse, refusals = strconv.Itoa(perMinute), []string{"hour", "minute"}, 5*workers
 	}
@@ -263,7 +264,7 @@ func TestBatchOfProcesses(t *testing.T) {
 		t.Errorf("the tasks that ran are not those that were granted (-granted +ran):\n%s", diff)
 	}
 	for _, l := range b.status().Limits {
-		if l.Name == "hour" && l.Used != perHour {
+		if l.Name == "hour" && l.Used != int64(perHour) {
 			t.Errorf("the file counts %d, want %d", l.Used, perHour)
 		}
 	}

@@ -178,7 +178,8 @@ func (f *fleet) rush(w way, processes ...int) (n int64) {
 // windows.
 func (f *fleet) most(w way, window time.Duration, processes ...int) (most int64) {
 	f.t.Helper()
-	const windows, ticks = 4, 300
+	const windows = 4
+	ticks := needs.Rounds(100, 300, 300)
 	var got []int64
 	for i := range windows * ticks {
 		got = append(got, f.rush(w, processes...))
@@ -187,7 +188,7 @@ func (f *fleet) most(w way, window time.Duration, processes ...int) (most int64)
 			sum += n
 		}
 		most = max(most, sum)
-		time.Sleep(window / ticks)
+		time.Sleep(window / time.Duration(ticks))
 	}
 	return most
 }

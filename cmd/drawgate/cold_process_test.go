@@ -14,6 +14,7 @@ import (
 
 	"github.com/drawgate/drawgate/api"
 	"github.com/drawgate/drawgate/config"
+	"github.com/drawgate/drawgate/internal/needs"
 )
 
 // A server with the preset of document D that is killed, and starts again while another program
@@ -24,13 +25,13 @@ import (
 // req: D10, D2
 func TestAServerThatStartsWithALockedFileGoesOn(t *testing.T) {
 	t.Parallel()
-	for name, dsn := range map[string]string{
-		"a transaction":  "?_pragma=busy_timeout(60000)&_txlock=immediate",
-		"the whole file": "?_pragma=busy_timeout(60000)&_pragma=locking_mode(exclusive)&_txlock=exclusive",
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, by := range needs.Cases(1,
+		[2]string{"the whole file", "?_pragma=busy_timeout(60000)&_pragma=locking_mode(exclusive)&_txlock=exclusive"},
+		[2]string{"a transaction", "?_pragma=busy_timeout(60000)&_txlock=immediate"},
+	) {
+		t.Run(by[0], func(t *testing.T) {
 			t.Parallel()
-			startLocked(t, dsn)
+			startLocked(t, by[1])
 		})
 	}
 }

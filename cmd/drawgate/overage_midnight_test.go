@@ -43,11 +43,11 @@ type plan struct {
 func TestPresetsAroundMidnight(t *testing.T) {
 	needs.NoRace(t) // hours of calls; TestZeroOverage makes calls at once
 	t.Parallel()
-	for _, p := range []plan{
-		{config.GeminiFree, "gemini-2.5-flash", "gemini-2.5-flash", 10, 250, 8, 200, 100},
-		{config.GeminiFree, "gemini-2.5-pro", "gemini-2.5-pro", 5, 100, 4, 80, 100},
-		{config.GeminiTranslation, "gemini-translation", "gemini-2.5-pro", 5, 25, 5, 24, 3000},
-	} {
+	for _, p := range needs.Cases(1,
+		plan{config.GeminiFree, "gemini-2.5-flash", "gemini-2.5-flash", 10, 250, 8, 200, 100},
+		plan{config.GeminiFree, "gemini-2.5-pro", "gemini-2.5-pro", 5, 100, 4, 80, 100},
+		plan{config.GeminiTranslation, "gemini-translation", "gemini-2.5-pro", 5, 25, 5, 24, 3000},
+	) {
 		for _, windows := range []simulator.Window{simulator.Rolling, simulator.Aligned} {
 			t.Run(p.policy+" "+string(windows), func(t *testing.T) {
 				t.Parallel()

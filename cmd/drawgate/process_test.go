@@ -137,7 +137,7 @@ func TestUnitsOfAKilledProcessCountAsUsed(t *testing.T) {
 	}
 	st := b.status()
 	for st.Open > 0 { // until the hold ends; each look is a process
-		sleep.For(t.Context(), 200*time.Millisecond)
+		sleep.For(t.Context(), time.Second)
 		st = b.status()
 	}
 	if used := st.Limits[day].Used; used != 4 {
@@ -243,7 +243,7 @@ func TestStoreThatStaysUnavailableLosesTheHold(t *testing.T) {
 
 // stubborn is a script that ignores SIGTERM, and prints a line if it was not killed for a long
 // time.
-const stubborn = `trap '' TERM; echo ready; i=0; while [ $i -lt 3000 ]; do sleep 0.02; i=$((i+1)); done; echo survived`
+const stubborn = `trap '' TERM; echo ready; i=0; while [ $i -lt 300 ]; do sleep 0.2; i=$((i+1)); done; echo survived`
 
 // A command that ignores SIGTERM is killed when the hold ends, however long the grace is.
 func TestCommandDoesNotOutliveItsHold(t *testing.T) {

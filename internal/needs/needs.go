@@ -81,6 +81,14 @@ func Rounds(quick, test, long int) int {
 	}
 }
 
+// Cases returns the cases that a test looks at: in the quick proof only the first of them.
+func Cases[C any](quick int, cases ...C) []C {
+	if testing.Short() {
+		return cases[:quick]
+	}
+	return cases
+}
+
 func leaveOut(tb testing.TB, name string) {
 	tb.Helper()
 	if testing.Short() {

@@ -56,23 +56,24 @@ func TestStartsInAnOutageReachTheirBound(t *testing.T) {
 	needs.NoRace(t) // as above
 	t.Parallel()
 	const hour = time.Hour
-	for _, c := range []struct {
+	type outage struct {
 		start             drawgate.Start
 		instances, starts int
 		limit             drawgate.Limit
 		first             int64 // what the first process admits that starts
-	}{
-		{drawgate.StartClosed, 3, 2, rolling(60, hour), 0},
-		{drawgate.StartCold, 3, 1, rolling(60, hour), 6}, // three servers, of which one starts
-		{drawgate.StartCold, 3, 5, rolling(60, hour), 6}, // five restarts of one
-		{drawgate.StartCold, 3, 5, leaky(60, hour, 0), 6},
-		{drawgate.StartCold, 3, 2, daily(60), 6},
-		{drawgate.StartCold, 3, 2, rolling(3, hour), 1},
-		{drawgate.StartCold, 3, 2, rolling(2, hour), 0},
-		{drawgate.StartCold, 1, 2, rolling(10, hour), 5},
-		{drawgate.StartFull, 1, 2, rolling(10, hour), 10},
-		{drawgate.StartFull, 1, 1, daily(10), 10},
-	} {
+	}
+	for _, c := range needs.Cases(3,
+		outage{drawgate.StartClosed, 3, 2, rolling(60, hour), 0},
+		outage{drawgate.StartCold, 3, 1, rolling(60, hour), 6}, // three servers, of which one starts
+		outage{drawgate.StartCold, 3, 5, rolling(60, hour), 6}, // five restarts of one
+		outage{drawgate.StartCold, 3, 5, leaky(60, hour, 0), 6},
+		outage{drawgate.StartCold, 3, 2, daily(60), 6},
+		outage{drawgate.StartCold, 3, 2, rolling(3, hour), 1},
+		outage{drawgate.StartCold, 3, 2, rolling(2, hour), 0},
+		outage{drawgate.StartCold, 1, 2, rolling(10, hour), 5},
+		outage{drawgate.StartFull, 1, 2, rolling(10, hour), 10},
+		outage{drawgate.StartFull, 1, 1, daily(10), 10},
+	) {
 		t.Run(fmt.Sprintf("%v %d %d %v %d", c.start, c.instances, c.starts, c.limit.Kind, c.limit.Amount),
 			func(t *testing.T) {
 				t.Parallel()
@@ -154,21 +155,22 @@ func TestAStartBetweenTwoOutages(t *testing.T) {
 func TestInstancesThatAreNotCountedGoOn(t *testing.T) {
 	needs.NoRace(t) // a guard alone looks for its store for hours
 	t.Parallel()
-	for _, c := range []struct {
+	type outage struct {
 		start   drawgate.Start
 		atLeast int
 		limit   drawgate.Limit
 		part    int64
-	}{
-		{drawgate.StartCold, 2, rolling(40, time.Hour), 10},
-		{drawgate.StartCold, 0, rolling(40, time.Hour), 10}, // at least two
-		{drawgate.StartCold, 3, rolling(40, time.Hour), 4},
-		{drawgate.StartFull, 2, rolling(40, time.Hour), 10}, // cold
-		{drawgate.StartCold, 2, rolling(2, time.Hour), 1},
-		{drawgate.StartCold, 2, rolling(1, time.Hour), 0}, // no share
-		{drawgate.StartCold, 2, leaky(40, time.Hour, 0), 10},
-		{drawgate.StartClosed, 2, rolling(40, time.Hour), 0},
-	} {
+	}
+	for _, c := range needs.Cases(2,
+		outage{drawgate.StartCold, 2, rolling(40, time.Hour), 10},
+		outage{drawgate.StartCold, 0, rolling(40, time.Hour), 10}, // at least two
+		outage{drawgate.StartCold, 3, rolling(40, time.Hour), 4},
+		outage{drawgate.StartFull, 2, rolling(40, time.Hour), 10}, // cold
+		outage{drawgate.StartCold, 2, rolling(2, time.Hour), 1},
+		outage{drawgate.StartCold, 2, rolling(1, time.Hour), 0}, // no share
+		outage{drawgate.StartCold, 2, leaky(40, time.Hour, 0), 10},
+		outage{drawgate.StartClosed, 2, rolling(40, time.Hour), 0},
+	) {
 		t.Run(fmt.Sprintf("%v %d %v %d", c.start, c.atLeast, c.limit.Kind, c.limit.Amount), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -299,7 +299,7 @@ func TestAProcessThatUsedMoreThanItsShareRefillsFromEmpty(t *testing.T) {
 func TestPriorUseIsAssumed(t *testing.T) {
 	needs.NoRace(t) // a guard alone looks for its store for hours
 	t.Parallel()
-	for _, l := range []drawgate.Limit{rolling(9, time.Hour), leaky(9, time.Hour, 0), daily(9)} {
+	for _, l := range needs.Cases(1, rolling(9, time.Hour), leaky(9, time.Hour, 0), daily(9)) {
 		t.Run(l.Kind.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
