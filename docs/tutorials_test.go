@@ -162,7 +162,8 @@ func newReader(t *testing.T) *reader {
 	if err != nil || len(folders) != 2 {
 		t.Fatalf("go env: %q, %v", out, err)
 	}
-	r.env = append(r.env, "GOMODCACHE="+folders[0], "GOCACHE="+folders[1], "GOFLAGS="+os.Getenv("GOFLAGS"))
+	r.env = append(r.env, "GOMODCACHE="+folders[0], "GOCACHE="+folders[1],
+		"GOFLAGS="+os.Getenv("GOFLAGS"), "CGO_ENABLED="+os.Getenv("CGO_ENABLED")) // as all that is compiled already
 	return r
 }
 
