@@ -80,7 +80,7 @@ func TestFair(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const procs = 8
-			perProc := int64(needs.Rounds(100, 500, 500))
+			perProc := int64(needs.Rounds(250, 500, 500))
 			for _, excess := range []int64{2, 8} { // how many times what there is they ask for
 				l.Amount = procs * perProc * 60 / excess
 				w := newWorld(2, store.Policy{Limits: []store.Limit{l}})

@@ -23,6 +23,7 @@ type link struct {
 	existing bool
 	warned   sync.Once
 	found    atomic.Bool // the tables were there
+	at       func(ctx context.Context, step string)
 
 	mu     sync.Mutex
 	pool   atomic.Pointer[pg.Pool] // replaced while mu is held; nil: none was needed yet
@@ -32,7 +33,7 @@ type link struct {
 }
 
 func newLink(a *address, s *Store) *link {
-	return &link{a: a, log: s.opts.Logger, sql: s.sql, existing: s.opts.Existing}
+	return &link{a: a, log: s.opts.Logger, sql: s.sql, existing: s.opts.Existing, at: s.at}
 }
 
 // mostLanes is how many transactions a store has under way at most: more would queue in the server.
@@ -183,9 +184,11 @@ const checkTime = 5 * time.Second
 func (l *link) check(ctx context.Context, c *pg.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime) // the pool gives it no end
 	defer cancel()
+	found := l.found.Load() // before it looks: if another connection makes them meanwhile, they are not gone
 	err := l.known(ctx, c)
+	l.at(ctx, "looked")
 	// Tables that are gone are not made again: all limits would be unused, and nobody told.
-	if code(err) == codeUndefinedTable && !l.existing && !l.found.Load() {
+	if code(err) == codeUndefinedTable && !l.existing && !found {
 		if err = l.create(ctx, c); err == nil {
 			err = l.known(ctx, c)
 		}

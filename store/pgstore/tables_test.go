@@ -1,8 +1,10 @@
 package pgstore_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/drawgate/drawgate/internal/needs"
@@ -49,6 +51,34 @@ func TestNewerTables(t *testing.T) {
 	mustTake(t, s, takeOf(plan, "k"))
 	if got := used(t, s, plan, "k"); got != 3 {
 		t.Errorf("%d units are used, want 3", got)
+	}
+}
+
+// TestTablesAreMadeMeanwhile: a connection that found no tables does not take them for gone when
+// another one has made them since.
+//
+// req: D2
+func TestTablesAreMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	looked, made := make(chan struct{}), make(chan struct{})
+	o := &pgstore.Options{}
+	var later atomic.Bool
+	o.Between(func(_ context.Context, step string) {
+		if step == "looked" && !later.Swap(true) {
+			close(looked)
+			<-made
+		}
+	})
+	s, other, plan := open(t, pgtest.Shared(t).Schema(t), o), make(chan error), hourly(t, many)
+	go func() {
+		_, err := takeOne(t, s, takeOf(plan, "first"))
+		other <- err
+	}()
+	<-looked
+	_, err := takeOne(t, s, takeOf(plan, "second"))
+	close(made)
+	if err := errors.Join(err, <-other); err != nil {
+		t.Error(err)
 	}
 }
 
