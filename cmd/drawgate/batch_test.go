@@ -73,7 +73,7 @@ func (ts tasks) refusing(p drawgate.Policy, n int64, now time.Time) (names []str
 func TestBatchOfTasks(t *testing.T) {
 	needs.NoRace(t)
 	t.Parallel()
-	scale := needs.Rounds(50, 5, 1)
+	scale := needs.Rounds(30, 5, 1)
 	total, restart := 100_000/scale, 4_999/scale
 	per := func(period string, n int) string { return fmt.Sprintf("RATE_LIMIT_PER_%s=%d", period, n/scale) }
 	policy := quota(t, "RATE_LIMIT_PER_MINUTE=20", per("HOUR", 600), per("DAY", 4000), per("WEEK", 25000),
