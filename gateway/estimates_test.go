@@ -357,7 +357,7 @@ func TestEstimates(t *testing.T) {
 	needs.NoRace(t) // calls one after the other
 	t.Parallel()
 	for _, provider := range llm.Names() {
-		if testing.Short() && provider != "anthropic" { // the others are much like these
+		if testing.Short() && provider != "anthropic" { // the others are much like it
 			continue
 		}
 		t.Run(provider, func(t *testing.T) {

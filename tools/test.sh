@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs tests in random order, and fails if one fails or is skipped. "go vet" has looked before. The arguments are those of "go test";
 # TESTLOG has those of tools/testlog, which judges the output. Without debug information linking takes a third less, and compiling a
-# sixth if its garbage collector runs only when it uses much memory. The tests' runs as always. The race detector needs C.
+# sixth less if its garbage collector runs only when it uses much memory. The tests' runs as always. The race detector needs C.
 set -eu
 case " $* " in *" -race "*) export CGO_ENABLED=1 ;; esac
 bin=$(cd "$(dirname "$0")/.." && pwd)/bin

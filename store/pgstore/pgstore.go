@@ -26,7 +26,7 @@ type Options struct {
 	Existing bool
 
 	clock   func() int64                         // for tests: the time in Unix µs, instead of the server's
-	between func(ctx context.Context, st string) // for tests: called at steps of a transaction
+	between func(ctx context.Context, st string) // for tests: called at steps of a transaction, and of a new connection
 	process uint64                               // for tests: instead of a random number
 }
 
