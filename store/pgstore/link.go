@@ -22,8 +22,8 @@ type link struct {
 	sql      *statements
 	existing bool
 	warned   sync.Once
-	found    atomic.Bool // the tables were there
-	at       func(ctx context.Context, step string)
+	found    atomic.Bool                            // the tables were there
+	at       func(ctx context.Context, step string) // for tests
 
 	mu     sync.Mutex
 	pool   atomic.Pointer[pg.Pool] // replaced while mu is held; nil: none was needed yet
