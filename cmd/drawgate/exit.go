@@ -9,6 +9,7 @@ import (
 	"github.com/drawgate/drawgate/config"
 	"github.com/drawgate/drawgate/engine"
 	"github.com/drawgate/drawgate/internal/failure"
+	"github.com/drawgate/drawgate/store"
 )
 
 // The exit codes. Those from 64 on are from sysexits.h. `run` has additional ones, like shells and
@@ -105,10 +106,18 @@ func advice(err error) string {
 		return "The store did not answer in time. Check it, or name another with --store."
 	case kind == failure.Unavailable && errors.Is(err, fs.ErrPermission):
 		return notAllowed(err)
+	case kind == failure.Unavailable && mayHaveCounted(err):
+		return "It may have counted: drawgate status tells. Check the store, or name another with --store."
 	case kind == failure.Unavailable:
 		return "Nothing was decided. Check the store, or name another with --store."
 	}
 	return ""
+}
+
+// mayHaveCounted reports whether a take got no answer that says that nothing was done.
+func mayHaveCounted(err error) bool {
+	e, ok := errors.AsType[*drawgate.StoreError](err)
+	return ok && e.Op == "take" && !errors.Is(err, store.ErrNothingDone) && !errors.Is(err, store.ErrClosed)
 }
 
 // notAllowed says what to do if a store's file may not be opened. Usually it is that of a service.
