@@ -88,6 +88,30 @@ func TestARefusedTakeMayBeSentAgain(t *testing.T) {
 	}
 }
 
+// TestNothingIsSentWithoutTime: the time of a take is over in the instant in which it need not wait
+// any more. If it were sent, nobody would see its answer, and the caller that sends it again would
+// wait until it is cancelled.
+func TestNothingIsSentWithoutTime(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, g *guard.Store, _ *faulty) {
+		if err := g.DeliverFirst(t.Context()); err != nil {
+			t.Error(err)
+		}
+		over, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		<-over.Done()
+		err := g.DeliverFirst(over)
+		if _, ok := errors.AsType[*store.Error](err); !ok || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want an error of the store that the time is over", err)
+		}
+		over, cancel = context.WithCancel(t.Context())
+		cancel()
+		if err := g.DeliverFirst(over); err != context.Canceled { //nolint:errorlint // exactly that
+			t.Errorf("%v, want that the caller has gone", err)
+		}
+	})
+}
+
 // TestGivingUpLeavesNothingInTheStore: callers leave while the store decides. The error says that
 // the store may have allowed the take, and what it granted is cancelled.
 func TestGivingUpLeavesNothingInTheStore(t *testing.T) {

@@ -10,13 +10,14 @@ import (
 )
 
 // deliverFirst waits until the pending items that a take depends on have been delivered. It returns
-// an error if the store is unavailable.
+// an error if the store is unavailable, or if the time is over: a take that is sent without any left
+// has to be cancelled.
 func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 	for {
 		done, blocked, fault := s.blocked(reqs)
 		switch {
 		case !blocked:
-			return nil
+			return outOfTime(ctx)
 		case s.open.Load():
 			return s.unavailable("charge")
 		case fault != nil:
@@ -28,11 +29,18 @@ func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 		case <-s.quit:
 			return store.ErrClosed
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return ctx.Err()
-			}
-			return &store.Error{Store: "guard", Op: "charge", Err: ctx.Err()}
+			return outOfTime(ctx)
 		}
+	}
+}
+
+// outOfTime returns an error if a caller does not wait any more for the delivery of something.
+func outOfTime(ctx context.Context) error {
+	switch err := ctx.Err(); {
+	case err == nil, errors.Is(err, context.Canceled):
+		return err
+	default:
+		return &store.Error{Store: "guard", Op: "charge", Err: err}
 	}
 }
 

@@ -261,7 +261,7 @@ func TestIdleCallerGoesStraightThrough(t *testing.T) {
 	server := redistest.Start(t)
 	var reported atomic.Int64
 	s := open(t, server, &redisstore.Options{Batched: func(b redisstore.Batch) { reported.Add(int64(b.Requests)) }})
-	c, plan := client(t, server), compile(t, "p", drawgate.BucketLimit("b", 5000, time.Hour, 0))
+	c, plan := client(t, server), compile(t, "p", drawgate.BucketLimit("b", 5000, 30*24*time.Hour, 0))
 	take(t, s, takeOf(plan, "k", 1))
 	scriptCalls(t, c)
 	for range 10 {
