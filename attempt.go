@@ -63,7 +63,7 @@ func (l *Limiter) tryOnce(ctx context.Context, t *take, timeout time.Duration) (
 		return Decision{}, ErrClosed
 	}
 	var sent time.Time
-	if t.Hold > 0 {
+	if t.Hold > 0 || t.place.number != 0 {
 		sent = time.Now()
 	}
 	if l.local != nil && t.ID == "" && len(t.Buckets) == 1 && t.plans[0] == l.plan &&
@@ -101,7 +101,7 @@ func (l *Limiter) tryOnce(ctx context.Context, t *take, timeout time.Duration) (
 	if out[0].Allowed {
 		t.lost = time.Time{}
 	}
-	t.learnPlace(&out[0])
+	l.learnPlace(t, &out[0], sent)
 	d := t.decision(&out[0])
 	if t.Hold > 0 && d.more != nil {
 		d.more.sent = sent

@@ -16,6 +16,8 @@ type place struct {
 	number  uint64       // 0: the take does not wait
 	since   time.Time    // it waits
 	arrival atomic.Int64 // 0: no store has said it
+	met     bool         // guarded by waitQueue.clockMu: the store was told of it
+	guess   int64        // guarded by waitQueue.clockMu: the arrival it was told; 0: none
 	lies    atomic.Bool  // there may be a ticket of it
 	own     atomic.Bool  // its own request left it, wherever that stands among those of its process
 	stands  standing     // as of the last refusal; of the goroutine that waits
@@ -48,12 +50,12 @@ func (t *take) ownLine() bool {
 }
 
 // showTicket lets the store know the place of a take that waits, and who comes next.
-func (t *take) showTicket(ctx context.Context, next []follower) {
+func (l *Limiter) showTicket(ctx context.Context, t *take, next []follower) {
 	p := &t.place
 	if p.number == 0 {
 		return
 	}
-	t.Ticket = &store.Ticket{Number: p.number, Arrival: p.arrival.Load(), Waited: time.Since(p.since)}
+	t.Ticket = &store.Ticket{Number: p.number, Arrival: l.queue.arrivalOf(t), Waited: time.Since(p.since)}
 	for i := range next {
 		t.Ticket.Next = append(t.Ticket.Next, next[i].next)
 	}
@@ -63,10 +65,38 @@ func (t *take) showTicket(ctx context.Context, next []follower) {
 	p.lies.Store(true) // until the store says otherwise
 }
 
-// learnPlace notes what a verdict says about the take's place.
-func (t *take) learnPlace(v *store.Verdict) {
+// arrivalOf returns when a take began to wait, by the store's clock and at the latest: as the store
+// said, or as is known of its clock. What the store says is late by the journey of the request by
+// which it met the take. 0: neither is known.
+// A take of several buckets may stand in lines of several servers. It has one arrival in all of
+// them: otherwise two takes might each stand before the other.
+func (q *waitQueue) arrivalOf(t *take) int64 {
+	p := &t.place
+	said := p.arrival.Load()
+	q.clockMu.Lock()
+	defer q.clockMu.Unlock()
+	if at, known := q.clock.Latest(p.since.Sub(q.start)); known && (!p.met || len(t.Buckets) == 1) {
+		if guess := max(1, at.Microseconds()); p.guess == 0 || guess < p.guess {
+			p.guess = guess
+		}
+	}
+	p.met = true
+	if said == 0 || p.guess > 0 && p.guess < said {
+		return p.guess
+	}
+	return said
+}
+
+// learnPlace notes what a verdict says about the take's place, and about the store's clock: the
+// take was sent at that instant.
+func (l *Limiter) learnPlace(t *take, v *store.Verdict, sent time.Time) {
 	if t.place.number == 0 {
 		return
+	}
+	if q := l.queue; v.Arrival != 0 { // otherwise it may be by another clock
+		q.clockMu.Lock()
+		q.clock.Add(sent.Sub(q.start), time.Duration(v.Now)*time.Microsecond, time.Since(q.start))
+		q.clockMu.Unlock()
 	}
 	if v.Arrival != 0 {
 		t.place.arrival.Store(v.Arrival)
@@ -111,21 +141,21 @@ func (q *waitQueue) next(w *waiter) (all []follower) {
 			continue
 		}
 		if known != nil {
-			all, known = append(all, follower{known, known.name(now, w.at)}), nil
+			all, known = append(all, follower{known, q.name(known, now, w.at)}), nil
 		}
-		all = append(all, follower{o, o.name(now, w.at)})
+		all = append(all, follower{o, q.name(o, now, w.at)})
 	}
 	return all[:min(len(all), store.MaxNext)]
 }
 
 // name returns what the store is told of a waiter behind another one. waitQueue.mu is held.
-func (w *waiter) name(now time.Time, at int) store.Next {
+func (q *waitQueue) name(w *waiter, now time.Time, at int) store.Next {
 	p := &w.take.place
 	p.lies.Store(true)
 	p.own.Store(false) // it stands behind who names it
 	w.named = now
 	return store.Next{
-		Number: p.number, Arrival: p.arrival.Load(), Waited: now.Sub(p.since), Priority: w.take.Priority, At: at,
+		Number: p.number, Arrival: q.arrivalOf(w.take), Waited: now.Sub(p.since), Priority: w.take.Priority, At: at,
 		N: w.bucket().N,
 	}
 }

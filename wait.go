@@ -110,7 +110,7 @@ func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at
 	}
 	q.mu.Unlock()
 	news := q.wakeups.Load()
-	t.showTicket(ctx, nil)
+	l.showTicket(ctx, t, nil)
 	if d, err = l.ask(ctx, t, l.step, 0); err != nil || d.Allowed {
 		return nil, d, 0, err
 	}
@@ -193,7 +193,7 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 				}
 				t.Ahead = l.queue.lookAhead(ctx)
 				next, at := l.queue.nextOf(w), w.at
-				t.showTicket(ctx, next)
+				l.showTicket(ctx, t, next)
 				asked := time.Now()
 				d, err := l.ask(ctx, t, l.step, 0)
 				l.queue.answered(time.Since(asked), err)

@@ -42,6 +42,9 @@ type waitQueue struct {
 	places  queue.Places              // guarded by mu
 	stop    func()                    // guarded by mu: ends the hints
 	journey queue.Journey             // guarded by mu: to the store and back
+
+	clockMu sync.Mutex  // taken last
+	clock   queue.Clock // guarded by clockMu: the store's
 }
 
 // lineKey names a line: of a bucket, and the class of those in it.

@@ -3,6 +3,7 @@
 package linetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -64,7 +65,9 @@ func (c *Throng) Run(t *testing.T, lasts time.Duration) (all []Served) {
 		}
 	}
 	wg.Wait()
-	slices.SortFunc(all, func(a, b Served) int { return int(a.Granted - b.Granted) })
+	slices.SortFunc(all, func(a, b Served) int { // of those of one instant, nobody comes after another
+		return cmp.Or(cmp.Compare(a.Granted, b.Granted), cmp.Compare(a.Began, b.Began))
+	})
 	return all
 }
 
