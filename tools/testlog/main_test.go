@@ -240,3 +240,29 @@ func TestSlowest(t *testing.T) {
 		}
 	}
 }
+
+// TestCrashOfTheRaceDetector: what it ends with its own crash is run again, once. What fails is not.
+func TestCrashOfTheRaceDetector(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		script, want string
+		runs         int
+		passes       bool
+	}{
+		"passes":        {"echo fine", "fine", 1, true},
+		"fails":         {"echo bad; exit 1", "bad", 1, false},
+		"crashes":       {"[ $n = 2 ] && echo fine || { echo 'ThreadSanitizer: CHECK failed: x' >&2; exit 66; }", "fine", 2, true},
+		"crashes twice": {"echo 'ThreadSanitizer: CHECK failed: x'; exit 66", "run again", 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			count := filepath.Join(t.TempDir(), "runs")
+			out, err := exec.CommandContext(t.Context(), "../race.sh", "sh", "-c",
+				`echo >>"$0"; n=$(wc -l <"$0"); `+c.script, count).CombinedOutput()
+			runs, _ := os.ReadFile(count)
+			if (err == nil) != c.passes || len(runs) != c.runs || !strings.Contains(string(out), c.want) {
+				t.Errorf("after %d runs %v:\n%s", len(runs), err, out)
+			}
+		})
+	}
+}
