@@ -16,8 +16,6 @@ type place struct {
 	number  uint64       // 0: the take does not wait
 	since   time.Time    // it waits
 	arrival atomic.Int64 // 0: no store has said it
-	met     bool         // guarded by waitQueue.clockMu: the store was told of it
-	guess   int64        // guarded by waitQueue.clockMu: the arrival it was told; 0: none
 	lies    atomic.Bool  // there may be a ticket of it
 	own     atomic.Bool  // its own request left it, wherever that stands among those of its process
 	stands  standing     // as of the last refusal; of the goroutine that waits
@@ -49,13 +47,14 @@ func (t *take) ownLine() bool {
 	return slices.ContainsFunc(t.plans, func(p *Plan) bool { return p.policy.Wait.OwnLine })
 }
 
-// showTicket lets the store know the place of a take that waits, and who comes next.
-func (l *Limiter) showTicket(ctx context.Context, t *take, next []follower) {
+// showTicket lets the store know the place of a take that waits, since when, as far as its process
+// knows, and who comes next.
+func (t *take) showTicket(ctx context.Context, arrival int64, next []follower) {
 	p := &t.place
 	if p.number == 0 {
 		return
 	}
-	t.Ticket = &store.Ticket{Number: p.number, Arrival: l.queue.arrivalOf(t), Waited: time.Since(p.since)}
+	t.Ticket = &store.Ticket{Number: p.number, Arrival: arrival, Waited: time.Since(p.since)}
 	for i := range next {
 		t.Ticket.Next = append(t.Ticket.Next, next[i].next)
 	}
@@ -65,40 +64,41 @@ func (l *Limiter) showTicket(ctx context.Context, t *take, next []follower) {
 	p.lies.Store(true) // until the store says otherwise
 }
 
-// arrivalOf returns when a take began to wait, by the store's clock and at the latest: as the store
-// said, or as is known of its clock. What the store says is late by the journey of the request by
-// which it met the take. 0: neither is known.
+// arrivalOf returns when a take began to wait, by the store's clock and at the latest: as its line
+// in this process knows of that clock, or as the store said. That is late by the journey of the
+// request by which the store met the take. 0: neither is known. q.mu is held.
 // A take of several buckets may stand in lines of several servers. It has one arrival in all of
 // them: otherwise two takes might each stand before the other.
 func (q *waitQueue) arrivalOf(t *take) int64 {
-	p := &t.place
-	said := p.arrival.Load()
-	q.clockMu.Lock()
-	defer q.clockMu.Unlock()
-	if at, known := q.clock.Latest(p.since.Sub(q.start)); known && (!p.met || len(t.Buckets) == 1) {
-		if guess := max(1, at.Microseconds()); p.guess == 0 || guess < p.guess {
-			p.guess = guess
+	if ln := q.lines[q.keyOf(t, 0)]; ln != nil && len(t.Buckets) == 1 {
+		if at, known := ln.clock.Latest(t.place.since.Sub(q.start)); known {
+			return max(1, at.Microseconds())
 		}
 	}
-	p.met = true
-	if said == 0 || p.guess > 0 && p.guess < said {
-		return p.guess
-	}
-	return said
+	return t.place.arrival.Load()
 }
 
-// learnPlace notes what a verdict says about the take's place, and about the store's clock: the
-// take was sent at that instant.
+// learnClock notes what an answer to a take says about the clock that its bucket's lines go by, if
+// anybody waits there.
+func (q *waitQueue) learnClock(t *take, sent time.Time, now int64) {
+	if len(t.Buckets) > 1 { // of several servers each may have its own
+		return
+	}
+	received := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, ln := range q.of(t.Buckets[0].Key) {
+		ln.clock.Add(sent.Sub(q.start), time.Duration(now)*time.Microsecond, received.Sub(q.start))
+	}
+}
+
+// learnPlace notes what a verdict says about the take's place. The take was sent at that instant.
 func (l *Limiter) learnPlace(t *take, v *store.Verdict, sent time.Time) {
 	if t.place.number == 0 {
 		return
 	}
-	if q := l.queue; v.Arrival != 0 { // otherwise it may be by another clock
-		q.clockMu.Lock()
-		q.clock.Add(sent.Sub(q.start), time.Duration(v.Now)*time.Microsecond, time.Since(q.start))
-		q.clockMu.Unlock()
-	}
 	if v.Arrival != 0 {
+		l.queue.learnClock(t, sent, v.Now)
 		t.place.arrival.Store(v.Arrival)
 	}
 	t.place.lies.Store(!v.Allowed && v.Arrival != 0)
@@ -160,17 +160,22 @@ func (q *waitQueue) name(w *waiter, now time.Time, at int) store.Next {
 	}
 }
 
-// nextOf is next for one whose turn it was, and who is about to ask. It may not be its turn any
-// more: somebody who came earlier may have been slower to learn that it has to wait. Where the
-// store keeps no line, or is not known to, it is not told of anybody.
-func (q *waitQueue) nextOf(w *waiter) []follower {
+// tell returns what the store is told by one whose turn it was, and who is about to ask: since when
+// it waits, and of whom else. It may not be its turn any more: somebody who came earlier may have
+// been slower to learn that it has to wait. Then who names it says where it stands. Where the store
+// keeps no line, or is not known to, it is not told of anybody.
+func (q *waitQueue) tell(w *waiter) (arrival int64, next []follower) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.asks.Store(true)
-	if ln := q.lines[w.in]; !ln.kept || ln.Front() != w.Waiter {
-		return nil
+	ln := q.lines[w.in]
+	if ln.Front() != w.Waiter {
+		return w.take.place.arrival.Load(), nil
 	}
-	return q.next(w)
+	if ln.kept {
+		next = q.next(w)
+	}
+	return q.arrivalOf(w.take), next
 }
 
 // nameAgain is how long those behind need not be named: half of what their tickets live.

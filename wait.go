@@ -110,7 +110,7 @@ func (l *Limiter) enter(ctx context.Context, t *take) (w *waiter, d Decision, at
 	}
 	q.mu.Unlock()
 	news := q.wakeups.Load()
-	l.showTicket(ctx, t, nil)
+	t.showTicket(ctx, t.place.arrival.Load(), nil)
 	if d, err = l.ask(ctx, t, l.step, 0); err != nil || d.Allowed {
 		return nil, d, 0, err
 	}
@@ -192,8 +192,9 @@ func (l *Limiter) waitTurn(ctx context.Context, w *waiter, last Decision) (Decis
 					}
 				}
 				t.Ahead = l.queue.lookAhead(ctx)
-				next, at := l.queue.nextOf(w), w.at
-				l.showTicket(ctx, t, next)
+				at := w.at
+				arrival, next := l.queue.tell(w)
+				t.showTicket(ctx, arrival, next)
 				asked := time.Now()
 				d, err := l.ask(ctx, t, l.step, 0)
 				l.queue.answered(time.Since(asked), err)

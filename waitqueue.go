@@ -42,9 +42,6 @@ type waitQueue struct {
 	places  queue.Places              // guarded by mu
 	stop    func()                    // guarded by mu: ends the hints
 	journey queue.Journey             // guarded by mu: to the store and back
-
-	clockMu sync.Mutex  // taken last
-	clock   queue.Clock // guarded by clockMu: the store's
 }
 
 // lineKey names a line: of a bucket, and the class of those in it.
@@ -66,6 +63,7 @@ type line struct {
 	kept     bool         // the store keeps a line of the bucket, too
 	stands   standing     // in that line, the first one, as of its last refusal
 	others   int          // of other processes, before it
+	clock    queue.Clock  // that the line goes by, while somebody waits here
 	mixed    bool         // others have different amounts: it is not known how long their units take
 	left     int64        // units of the limit in by that count once the first one fits, without its own
 	// who have a deadline, and came to stand behind others before the first one was refused: it was
