@@ -17,7 +17,7 @@ import (
 const (
 	exitOK    = 0
 	exitUsage = 64 // the command line is wrong, or what it asks can never be granted
-	// the store or the server cannot be reached, so nothing was decided; or the port of serve is in
+	// the store or the server cannot be reached, or did not answer; or the port of serve is in
 	// use.
 	exitUnavailable = 69
 	exitInternal    = 70
@@ -37,7 +37,7 @@ const (
 const exitHelp = `Exit codes:
   0   allowed, or done
   64  the command line is wrong, or asks for more than a limit can ever grant
-  69  the store or the server cannot be reached, so nothing was decided; serve: its port is in use
+  69  the store or the server cannot be reached, or did not answer; serve: its port is in use
   70  an error inside drawgate
   75  refused: try again later
   78  the configuration is wrong
@@ -99,25 +99,20 @@ func exitCode(err error) int {
 // advice returns what to do about an error, or "" if that is obvious.
 func advice(err error) string {
 	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
+	unknown := failure.MaySpend(err) || errors.Is(err, store.ErrUnknownOutcome)
 	switch kind := failure.Of(err); {
 	case kind == failure.NeverFits:
 		return "Waiting does not help: ask for less, or raise the limit."
+	case unknown && (gaveUp || kind == failure.Unavailable):
+		return "It may have been carried out: drawgate status tells. Check the store, or name another with --store."
 	case gaveUp:
 		return "The store did not answer in time. Check it, or name another with --store."
 	case kind == failure.Unavailable && errors.Is(err, fs.ErrPermission):
 		return notAllowed(err)
-	case kind == failure.Unavailable && mayHaveCounted(err):
-		return "It may have counted: drawgate status tells. Check the store, or name another with --store."
 	case kind == failure.Unavailable:
 		return "Nothing was decided. Check the store, or name another with --store."
 	}
 	return ""
-}
-
-// mayHaveCounted reports whether a take got no answer that says that nothing was done.
-func mayHaveCounted(err error) bool {
-	e, ok := errors.AsType[*drawgate.StoreError](err)
-	return ok && e.Op == "take" && !errors.Is(err, store.ErrNothingDone) && !errors.Is(err, store.ErrClosed)
 }
 
 // notAllowed says what to do if a store's file may not be opened. Usually it is that of a service.

@@ -10,20 +10,25 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// Who asks again after an error must know whether the first time may have counted.
-func TestAdviceTellsWhatMayHaveCounted(t *testing.T) {
+// Who gets an error must know whether the command may have been carried out, before it is run
+// again. (testdata/store.txtar has a store that cannot be reached.)
+func TestAdviceTellsWhatMayHaveBeenDone(t *testing.T) {
 	t.Parallel()
+	lost := fmt.Errorf("%w: %w", store.ErrUnknownOutcome, context.DeadlineExceeded)
 	for name, c := range map[string]struct {
-		op   string
 		err  error
 		want string
 	}{
-		"no answer":   {"take", context.DeadlineExceeded, "It may have counted"},
-		"not sent":    {"take", fmt.Errorf("%w: %w", store.ErrNothingDone, context.DeadlineExceeded), "Nothing was decided"},
-		"no store":    {"open", context.DeadlineExceeded, "Nothing was decided"},
-		"only a look": {"peek", context.DeadlineExceeded, "Nothing was decided"},
+		"a take, no answer":  {&drawgate.StoreError{Op: "take", Err: lost}, "It may have been carried out"},
+		"a reset, no answer": {&drawgate.StoreError{Op: "adjust", Err: lost}, "It may have been carried out"},
+		"it gave up": {
+			&drawgate.GaveUpError{MaySpend: true, Err: context.DeadlineExceeded},
+			"It may have been carried out",
+		},
+		"it gave up a hold": {&drawgate.GaveUpError{Err: context.DeadlineExceeded}, "The store did not answer in time"},
+		"not sent":          {&drawgate.StoreError{Op: "take", Err: context.DeadlineExceeded}, "Nothing was decided"},
 	} {
-		if got := advice(&drawgate.StoreError{Store: "sqlite", Op: c.op, Err: c.err}); !strings.HasPrefix(got, c.want) {
+		if got := advice(c.err); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

@@ -204,7 +204,7 @@ func (s *Store) writeStep(ctx context.Context, in *dynamodb.TransactWriteItemsIn
 			continue
 		}
 		if unsure {
-			return false, fmt.Errorf("%w: %w", ErrUnknownOutcome, s.explain(err))
+			return false, fmt.Errorf("%w: %w", store.ErrUnknownOutcome, s.explain(err))
 		}
 		return false, &undoneError{s.explain(err)}
 	}

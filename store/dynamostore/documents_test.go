@@ -120,7 +120,7 @@ func writesOfDocuments(t *testing.T, server *awstest.Server) {
 			return nil, io.ErrUnexpectedEOF
 		}, true, nil, 2, true},
 		// moto does not know tokens: to it the second request is another step
-		"answer lost":   {lost, false, dynamostore.ErrUnknownOutcome, 2, true},
+		"answer lost":   {lost, false, store.ErrUnknownOutcome, 2, true},
 		"others write":  {refusal("None", "TransactionConflict"), true, nil, 2, true},
 		"throttled":     {refusal("ThrottlingError", "None"), true, nil, 2, true},
 		"not as it was": {refusal("TransactionConflict", "ConditionalCheckFailed"), false, nil, 1, false},
@@ -164,7 +164,7 @@ func answerLostToTheEnd(t *testing.T, server *awstest.Server) {
 		leave()
 		return nil, r.Context().Err()
 	})
-	if done, err := s.step(ctx, "", "1"); done || !errors.Is(err, dynamostore.ErrUnknownOutcome) {
+	if done, err := s.step(ctx, "", "1"); done || !errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("done %t, %v", done, err)
 	}
 	s.wire.troubled(nil)

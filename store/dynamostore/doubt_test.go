@@ -176,7 +176,7 @@ func TestMarkIsForgotten(t *testing.T) {
 	if o, err := settle(t.Context(), bad, store.Settlement{
 		Op:      store.OpRefund,
 		Buckets: bucketsOf(plan, 10, "k"),
-	}); !errors.Is(err, dynamostore.ErrUnknownOutcome) ||
+	}); !errors.Is(err, store.ErrUnknownOutcome) ||
 		errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("the refund: %+v, %v, want an unknown outcome", o, err)
 	}
@@ -263,11 +263,11 @@ func TestSentAgainAfterHalf(t *testing.T) {
 	bad, good := on(t, empty(t), throttledAfter(1), nil)
 	plan := planOf(t, 100)
 	half := store.Take{ID: "id", Grant: store.NewGrant(), Hold: time.Minute, Buckets: bucketsOf(plan, 10, "a", "b")}
-	if d, err := take(t.Context(), bad, half); !errors.Is(err, dynamostore.ErrUnknownOutcome) {
+	if d, err := take(t.Context(), bad, half); !errors.Is(err, store.ErrUnknownOutcome) {
 		t.Fatal(d, err)
 	}
 	d, err := take(t.Context(), good, half)
-	if !errors.Is(err, dynamostore.ErrUnknownOutcome) || !errors.Is(err, store.ErrStoreUnavailable) {
+	if !errors.Is(err, store.ErrUnknownOutcome) || !errors.Is(err, store.ErrStoreUnavailable) {
 		t.Errorf("sent again: %+v, %v; want that nobody knows", d, err)
 	}
 	if a, b := used(t, good, plan, "a"), used(t, good, plan, "b"); a != 10 || b != 0 {
@@ -323,7 +323,7 @@ func TestDeadlineOfSeveralBuckets(t *testing.T) {
 			ID: "id", Grant: 7, Hold: time.Hour,
 			Buckets: bucketsOf(planOf(t, 100), 10, "a", "b"),
 		})
-		if took := time.Since(began); took > time.Second || !errors.Is(err, dynamostore.ErrUnknownOutcome) ||
+		if took := time.Since(began); took > time.Second || !errors.Is(err, store.ErrUnknownOutcome) ||
 			errors.Is(err, store.ErrNothingDone) {
 			t.Errorf("after %v: %v", took, err)
 		}

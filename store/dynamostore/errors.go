@@ -18,9 +18,6 @@ import (
 
 // Errors that a [store.Error] of this store may wrap.
 var (
-	// ErrUnknownOutcome means that a write was sent and that it is unknown whether it was carried
-	// out: its answer was lost, and there was no time to find out.
-	ErrUnknownOutcome = errors.New("the outcome is unknown")
 	// ErrThrottled means that the table, or a part of it, is asked for more than it has capacity
 	// for.
 	ErrThrottled = errors.New("throttled")
@@ -50,7 +47,7 @@ func partly(err error) error {
 	if e, ok := errors.AsType[*undoneError](err); ok {
 		err = e.err
 	}
-	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 }
 
 // outcome is what an error says about a call.

@@ -190,7 +190,7 @@ func (s *Store) wait(j *job) error {
 	default:
 	}
 	if started {
-		return fmt.Errorf("%w: %w", ErrUnknownOutcome, j.ctx.Err())
+		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, j.ctx.Err())
 	}
 	return &undoneError{j.ctx.Err()}
 }
@@ -505,7 +505,7 @@ func unresolved(l *line, unsure []*attempt, err error) error {
 		return &undoneError{err}
 	}
 	l.image, l.pending = nil, time.Now().Add(laneLife)
-	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 }
 
 // again waits before the next attempt, and reports whether there is one.

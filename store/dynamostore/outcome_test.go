@@ -165,7 +165,7 @@ func TestWritesThatArriveLate(t *testing.T) {
 		take := store.Take{ID: "id", Grant: 7, Hold: time.Hour, Buckets: bucket}
 		out := make([]store.Verdict, 1)
 		if err := errors.Join(s.Take(ctx, []store.Take{take}, out), out[0].Fail); !errors.Is(err,
-			dynamostore.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
+			store.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
 			t.Fatal(err)
 		}
 		sets := make([]store.Outcome, 1)

@@ -127,7 +127,7 @@ func (s *Store) do(ctx context.Context, c *call) error {
 		select {
 		case <-c.done: // just in time
 		default:
-			return storeError(c.op, fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err()))
+			return storeError(c.op, fmt.Errorf("%w: %w", store.ErrUnknownOutcome, ctx.Err()))
 		}
 	}
 	return storeError(c.op, c.err)

@@ -57,7 +57,7 @@ func (s *Store) WriteDocuments(ctx context.Context, collection string, was store
 		case err == nil:
 			return done, nil
 		case sent && !refused(err):
-			return false, storeError("write", fmt.Errorf("%w: %w", ErrUnknownOutcome, err))
+			return false, storeError("write", fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err))
 		case attempt > 0 || ctx.Err() != nil || !s.link.mend(err):
 			return false, nothingDone("write", err)
 		}

@@ -15,9 +15,6 @@ import (
 
 // Errors that a [store.Error] of this store may wrap.
 var (
-	// ErrUnknownOutcome means that a transaction was sent, its answer was lost, and it could not be
-	// looked up in time: it may have been carried out.
-	ErrUnknownOutcome = errors.New("the outcome is unknown")
 	// ErrTables means that the tables are missing, of a newer version, or not those of this store.
 	ErrTables = errors.New("the tables cannot be used")
 )

@@ -117,7 +117,7 @@ func TestCallersThatLeave(t *testing.T) { //nolint:paralleltest // it counts gor
 				switch {
 				case err == nil:
 					granted.Add(1)
-				case errors.Is(err, pgstore.ErrUnknownOutcome):
+				case errors.Is(err, store.ErrUnknownOutcome):
 					unknown.Add(1)
 				case !errors.Is(err, store.ErrNothingDone) || !errors.Is(err, context.Canceled):
 					t.Error(err)

@@ -68,7 +68,7 @@ func (s *Store) attempts(ctx context.Context, batch []*call) (answered bool, err
 			return true, nil
 		case errors.Is(err, errDoubt):
 			if done, known := st.lookUp(err); !known {
-				return false, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+				return false, fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 			} else if done {
 				st.answer()
 				return true, nil

@@ -578,7 +578,7 @@ func TestLostReplyOfABatch(t *testing.T) {
 		g.done()
 		p.Mute.Store(false)
 		for i, err := range errs {
-			failed(t, fmt.Sprint("call ", i), err, redisstore.ErrUnknownOutcome)
+			failed(t, fmt.Sprint("call ", i), err, store.ErrUnknownOutcome)
 		}
 		for s.Ping(t.Context()) != nil {
 			if t.Context().Err() != nil {
@@ -666,7 +666,7 @@ func TestCallerThatLeaves(t *testing.T) {
 	<-left
 	server.Continue()
 	g.wg.Wait()
-	failed(t, "after it was sent", late, redisstore.ErrUnknownOutcome)
+	failed(t, "after it was sent", late, store.ErrUnknownOutcome)
 	if stays != nil {
 		t.Error(stays)
 	}
@@ -849,7 +849,7 @@ func TestFullServerWritesNothingOfABatch(t *testing.T) {
 	}
 	for _, err := range try("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0") {
 		if se := (*store.Error)(nil); !errors.As(err, &se) || se.Fault != store.FaultConfiguration ||
-			errors.Is(err, redisstore.ErrUnknownOutcome) {
+			errors.Is(err, store.ErrUnknownOutcome) {
 			t.Errorf("a full server: %v, want a fault of the configuration", err)
 		}
 	}
@@ -857,7 +857,7 @@ func TestFullServerWritesNothingOfABatch(t *testing.T) {
 		t.Errorf("a full server has %d buckets, want none", n)
 	}
 	for _, err := range try("ACL SETUSER limited -pexpire", "ACL SETUSER limited +pexpire") {
-		failed(t, "a right that is missing after the first write", err, redisstore.ErrUnknownOutcome)
+		failed(t, "a right that is missing after the first write", err, store.ErrUnknownOutcome)
 	}
 	for _, err := range try("PING", "PING") {
 		if err != nil {

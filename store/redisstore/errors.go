@@ -15,9 +15,6 @@ import (
 
 // Errors that a [store.Error] of this store may wrap.
 var (
-	// ErrUnknownOutcome means that a call was sent and its answer was lost: it may have been
-	// carried out.
-	ErrUnknownOutcome = errors.New("the outcome is unknown")
 	// ErrMisconfigured means that no retry will help: wrong credentials, missing permissions, a key
 	// of another type, a record of a newer version. Nothing was carried out.
 	ErrMisconfigured = errors.New("misconfigured")
@@ -78,7 +75,7 @@ func failure(op string, err error, keys []string) error {
 	if neverSent(err) {
 		return notSent(op, err)
 	}
-	return storeError(op, fmt.Errorf("%w: %w", ErrUnknownOutcome, err))
+	return storeError(op, fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err))
 }
 
 // reported returns an error for what a server answered. Keys are removed from its text.

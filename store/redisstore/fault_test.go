@@ -82,7 +82,7 @@ func TestPeers10LostReplyIsNotChargedTwice(t *testing.T) {
 		p.Mute.Store(true)
 		err := f()
 		p.Mute.Store(false)
-		failed(t, "a lost reply", err, redisstore.ErrUnknownOutcome)
+		failed(t, "a lost reply", err, store.ErrUnknownOutcome)
 	}
 	used := func() int64 {
 		t.Helper()
@@ -168,7 +168,7 @@ func TestServerStandsStill(t *testing.T) {
 	took := time.Since(start)
 	server.Continue()
 	failed(t, "a deadline", err, context.DeadlineExceeded)
-	failed(t, "a deadline", err, redisstore.ErrUnknownOutcome)
+	failed(t, "a deadline", err, store.ErrUnknownOutcome)
 	if took > 5*time.Second {
 		t.Errorf("a call with a deadline of 500 ms took %v", took)
 	}
@@ -281,7 +281,7 @@ func TestServerIsFull(t *testing.T) {
 	}
 	err := tryTake(t.Context(), s, takeOf(plan, "k", 1))
 	failed(t, "a full server", err, nil)
-	if errors.Is(err, redisstore.ErrUnknownOutcome) || !strings.Contains(err.Error(), "OOM") {
+	if errors.Is(err, store.ErrUnknownOutcome) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("a full server: %v, want OOM, which was not carried out", err)
 	}
 	failed(t, "a ping of a full server", s.Ping(t.Context()), nil)
@@ -355,7 +355,7 @@ func TestInvalid(t *testing.T) {
 		"a hold of 100 years":  held(takeOf(plan, "k", 1), "id", 100*365*24*time.Hour),
 	} {
 		if err := tryTake(t.Context(), s, tk); !errors.Is(err, store.ErrInvalid) ||
-			errors.Is(err, redisstore.ErrUnknownOutcome) {
+			errors.Is(err, store.ErrUnknownOutcome) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

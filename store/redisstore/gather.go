@@ -332,7 +332,7 @@ func (s *Store) abandon(j *job, why error) {
 		}
 		s.gather.mu.Unlock()
 	} else {
-		err = j.batch.failed(storeError(j.op, fmt.Errorf("%w: %w", ErrUnknownOutcome, why)))
+		err = j.batch.failed(storeError(j.op, fmt.Errorf("%w: %w", store.ErrUnknownOutcome, why)))
 		j.batch.left()
 	}
 	for _, r := range j.reqs {

@@ -50,7 +50,7 @@ func TestLeavingBetweenSlots(t *testing.T) {
 		})
 	})
 	err := tryTake(ctx, s, ask)
-	if !errors.Is(err, redisstore.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
+	if !errors.Is(err, store.ErrUnknownOutcome) || errors.Is(err, store.ErrNothingDone) {
 		t.Errorf("got %v, want that the outcome is unknown", err)
 	}
 	end()

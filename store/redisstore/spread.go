@@ -331,7 +331,7 @@ func (st *spreadTake) reserve(ctx context.Context) (store.Verdict, progress) {
 		last := t.ID == "" && g == len(st.groups)-1
 		got, err := st.part(ctx, g, last)
 		if err == nil && last && time.Since(st.start) > leaseHold-leaseSpare {
-			err = storeError("take", fmt.Errorf("%w: %w", ErrUnknownOutcome, errSlow)) // the last slot took
+			err = storeError("take", fmt.Errorf("%w: %w", store.ErrUnknownOutcome, errSlow)) // the last slot took
 		}
 		if !last {
 			leased = append(leased, g) // even if its answer is lost, it may have one
@@ -538,7 +538,7 @@ func (st *spreadTake) convert(ctx context.Context) store.Verdict {
 // partlyTaken returns the error of a take that is open in other slots, or may be. It does not wrap
 // what a slot answered: that nothing was taken is true of that slot only.
 func partlyTaken(err error) error {
-	if errors.Is(err, ErrUnknownOutcome) {
+	if errors.Is(err, store.ErrUnknownOutcome) {
 		return err
 	}
 	se, ok := errors.AsType[*store.Error](err)
@@ -546,7 +546,7 @@ func partlyTaken(err error) error {
 		se = &store.Error{Store: "redis", Op: "take", Err: err}
 	}
 	why := strings.TrimPrefix(se.Err.Error(), store.ErrNothingDone.Error()+": ")
-	return &store.Error{Store: se.Store, Op: se.Op, Fault: se.Fault, Err: fmt.Errorf("%w: %s", ErrUnknownOutcome, why)}
+	return &store.Error{Store: se.Store, Op: se.Op, Fault: se.Fault, Err: fmt.Errorf("%w: %s", store.ErrUnknownOutcome, why)}
 }
 
 // convertSome converts in some slots, at the same time.

@@ -49,7 +49,7 @@ func untouched(err error) error {
 		return err
 	}
 	cause := se.Err
-	if both, ok := cause.(interface{ Unwrap() []error }); ok && errors.Is(cause, ErrUnknownOutcome) {
+	if both, ok := cause.(interface{ Unwrap() []error }); ok && errors.Is(cause, store.ErrUnknownOutcome) {
 		cause = both.Unwrap()[1] // what is said of a call that may have been carried out
 	}
 	return &store.Error{

@@ -85,7 +85,7 @@ func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out st
 			failed++
 			// That nothing was done is true of a slot only: what is unknown of another one says
 			// more.
-			if out.Err == nil || errors.Is(o.Err, ErrUnknownOutcome) && !errors.Is(out.Err, ErrUnknownOutcome) {
+			if out.Err == nil || errors.Is(o.Err, store.ErrUnknownOutcome) && !errors.Is(out.Err, store.ErrUnknownOutcome) {
 				out.Err = o.Err
 			}
 			continue
@@ -130,7 +130,7 @@ func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out st
 		}
 		return store.Outcome{Err: &store.Error{
 			Store: se.Store, Op: se.Op, Fault: se.Fault,
-			Err: fmt.Errorf("%w: it was carried out in %d of %d slots: %s", ErrUnknownOutcome, len(outs)-failed,
+			Err: fmt.Errorf("%w: it was carried out in %d of %d slots: %s", store.ErrUnknownOutcome, len(outs)-failed,
 				len(outs), se.Err.Error()), // not wrapped: in these slots, too, nobody may take it for not done
 		}}
 	}

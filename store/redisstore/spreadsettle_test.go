@@ -16,10 +16,10 @@ func TestSettlementThatFailsEverywhere(t *testing.T) {
 	charge := &store.Settlement{Op: store.OpCharge, Buckets: make([]store.BucketCost, 2)}
 	gs := []group{{at: []int{0}}, {at: []int{1}}}
 	none := reported("settle", "WRONGTYPE", nil)
-	lost := storeError("settle", fmt.Errorf("%w: %w", ErrUnknownOutcome, context.DeadlineExceeded))
+	lost := storeError("settle", fmt.Errorf("%w: %w", store.ErrUnknownOutcome, context.DeadlineExceeded))
 	for _, errs := range [][2]error{{none, lost}, {lost, none}} {
 		o := joinOutcomes(charge, gs, []store.Outcome{{Err: errs[0]}, {Err: errs[1]}})
-		if !errors.Is(o.Err, ErrUnknownOutcome) {
+		if !errors.Is(o.Err, store.ErrUnknownOutcome) {
 			t.Errorf("%v and %v: %v", errs[0], errs[1], o.Err)
 		}
 	}
