@@ -18,8 +18,8 @@ var (
 	// ErrNothingDone is in an [Error] whose store is certain that the call was not carried
 	// out.
 	ErrNothingDone = errors.New("nothing was done")
-	// ErrUnknownOutcome is in an [Error] whose store does not know whether the call was carried out,
-	// or not all of it: it was sent, and its answer was lost.
+	// ErrUnknownOutcome is in an [Error] whose store does not know whether the call was carried
+	// out, or not all of it: it was sent, and its answer was lost.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
 	// ErrIDOpen means that a reservation with this id but another grant is open: an earlier use of
 	// the id that has not ended. Nothing was taken.

@@ -21,9 +21,9 @@ import (
 type Ticket struct {
 	// Number is that of the waiter: random, not 0, the same in each of its takes.
 	Number uint64
-	// Arrival is when it began to wait by the store's clock: what the first refusal said, or what is
-	// known of that clock. 0: the store takes its own instant less Waited, which is late by the time
-	// of the request.
+	// Arrival is when it began to wait by the store's clock: what the first refusal said, or what
+	// is known of that clock. 0: the store takes its own instant less Waited, which is late by the
+	// time of the request.
 	Arrival int64
 	// Waited says for how long it has waited so far.
 	Waited time.Duration

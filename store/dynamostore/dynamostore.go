@@ -11,9 +11,9 @@
 //
 // Each process leaves a mark of its last write in the item. If the answer to a write was lost, the
 // store looks for the mark within the caller's deadline: so a write counts once, with an id or
-// without. Only if there was no time left the error matches [store.ErrUnknownOutcome]: the units may be
-// spent. If finding the mark takes longer than a second or two, the caller gets an error too,
-// because its units count from an instant that is over.
+// without. Only if there was no time left the error matches [store.ErrUnknownOutcome]: the units
+// may be spent. If finding the mark takes longer than a second or two, the caller gets an error
+// too, because its units count from an instant that is over.
 //
 // # Clocks
 //

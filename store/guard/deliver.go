@@ -10,8 +10,8 @@ import (
 )
 
 // deliverFirst waits until the pending items that a take depends on have been delivered. It returns
-// an error if the store is unavailable, or if the time is over: a take that is sent without any left
-// has to be cancelled.
+// an error if the store is unavailable, or if the time is over: a take that is sent without any
+// left has to be cancelled.
 func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 	for {
 		done, blocked, fault := s.blocked(reqs)

@@ -67,10 +67,10 @@
 // A call that changes anything is never sent twice, unless the server said that it did not run it:
 // because it did not know the script, or because the slot is, or is being moved, elsewhere. If the
 // connection was lost or the deadline passed after a take was sent, the error matches
-// [store.ErrUnknownOutcome]: its units may be spent. So it is for all requests that went together; a
-// guard counts their errors as one failure. A take with an ID may be sent again, because an open ID
-// replays its answer; a plain take must not be. A settlement may be sent again as well: an ID that
-// is no longer open is gone, and credits nothing.
+// [store.ErrUnknownOutcome]: its units may be spent. So it is for all requests that went together;
+// a guard counts their errors as one failure. A take with an ID may be sent again, because an open
+// ID replays its answer; a plain take must not be. A settlement may be sent again as well: an ID
+// that is no longer open is gone, and credits nothing.
 //
 // A take with an ID over several slots whose answer was lost may be open in some of them only. Sent
 // again, it is refused with [store.ErrIDReused] then: cancel it.

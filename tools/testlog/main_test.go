@@ -241,7 +241,7 @@ func TestSlowest(t *testing.T) {
 	}
 }
 
-// TestCrashOfTheRaceDetector: what it ends with its own crash is run again, once. What fails is not.
+// TestCrashOfTheRaceDetector: what its own crash ends is run again, once. What fails is not.
 func TestCrashOfTheRaceDetector(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
