@@ -5,6 +5,6 @@
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=$root/bin again=
-case " $* " in *" -race "*) export CGO_ENABLED=1 again=$root/tools/race.sh ;; esac
+case " $* " in *" -race "*) export CGO_ENABLED=1 again="'$root/tools/race.sh'" ;; esac
 # shellcheck disable=SC2086 # several words
 GOGC=off GOMEMLIMIT=1GiB go test -exec "env -u GOGC -u GOMEMLIMIT $again" -json -vet=off -ldflags=-s -shuffle=on -count=1 -timeout=20m "$@" 2>&1 | "$bin/testlog" -failed "$bin/failed" ${TESTLOG-}
