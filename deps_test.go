@@ -75,7 +75,8 @@ var rules = map[string]struct{ own, others []string }{
 		others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
 	},
 	"store/pgstore": {
-		own:    []string{"store", "internal/journal", "internal/record", "internal/storekey", "store/pgstore/internal/pg"},
+		own: []string{"store", "internal/journal", "internal/record", "internal/storekey",
+			"store/pgstore/internal/pg"},
 		others: []string{"github.com/jackc/pgx/v5/pgconn"},
 	},
 	"store/pgstore/internal/pg": { // pgx's types would make each program 3 MB larger
@@ -171,9 +172,11 @@ var rules = map[string]struct{ own, others []string }{
 	},
 	"config": {
 		own: []string{
-			"", "api", "engine", "engine/rules", "internal/calendar", "internal/owned", "internal/regular", "internal/similar",
+			"", "api", "engine", "engine/rules", "internal/calendar", "internal/owned", "internal/regular",
+			"internal/similar",
 			"internal/yamltext", "llm", "outbound", "store/guard", "store/dynamostore", "store/lease", "store/memstore",
-			"store/pgstore", "store/redisstore", "store/sqlitestore", "spend", "telemetry", "telemetry/cloudwatch", "telemetry/snsnotify",
+			"store/pgstore", "store/redisstore", "store/sqlitestore", "spend", "telemetry", "telemetry/cloudwatch",
+			"telemetry/snsnotify",
 		},
 		others: []string{
 			"github.com/goccy/go-yaml", "github.com/fsnotify/fsnotify",
@@ -242,7 +245,8 @@ func TestOnlyItsStoreLinksPgx(t *testing.T) {
 	}
 	for line := range strings.Lines(string(out)) {
 		pkg, deps, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if got, want := strings.Contains(deps, "github.com/jackc/"), strings.HasPrefix(within(pkg), "store/pgstore"); got != want {
+		if got, want := strings.Contains(deps, "github.com/jackc/"),
+			strings.HasPrefix(within(pkg), "store/pgstore"); got != want {
 			t.Errorf("%s links pgx: %v, want %v", pkg, got, want)
 		}
 	}

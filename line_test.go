@@ -237,7 +237,8 @@ func TestLineIsShown(t *testing.T) {
 		var said atomic.Pointer[drawgate.Progress]
 		wait := func(l *drawgate.Limiter) {
 			wg.Go(func() {
-				_, _ = l.Reserve(drawgate.WithProgress(ctx, func(p drawgate.Progress) { said.Store(&p) }), "k", time.Hour, slot)
+				_, _ = l.Reserve(drawgate.WithProgress(ctx, func(p drawgate.Progress) { said.Store(&p) }), "k",
+					time.Hour, slot)
 			})
 			time.Sleep(time.Second)
 		}
@@ -251,7 +252,8 @@ func TestLineIsShown(t *testing.T) {
 			time.Sleep(3 * time.Second) // each asks again
 			got := []*drawgate.Limiter{one, two}[i].Lines()
 			if len(got) != 1 || got[0].Waiting != want.Waiting || got[0].Others != want.Others || got[0].Tickets != 3 ||
-				!got[0].Held || got[0].Reason != drawgate.Limited || got[0].Oldest < 3*time.Second || got[0].Oldest > time.Minute {
+				!got[0].Held || got[0].Reason != drawgate.Limited || got[0].Oldest < 3*time.Second ||
+				got[0].Oldest > time.Minute {
 				t.Errorf("process %d: %+v", i, got)
 			}
 		}
@@ -393,7 +395,8 @@ func TestStatusOfWhoPasses(t *testing.T) {
 			t.Errorf("one that does not pass: %+v, %v", behind.Decision, err)
 		}
 		st, err := over(t, s, barge).Status(t.Context(), "k")
-		if err != nil || st.Allowed || st.Reason != drawgate.Limited || st.RetryAfter > time.Second || len(st.Line) != 3 {
+		if err != nil || st.Allowed || st.Reason != drawgate.Limited || st.RetryAfter > time.Second ||
+			len(st.Line) != 3 {
 			t.Errorf("one that passes: %+v, %v", st.Decision, err)
 		}
 		if r, ok := st.Refusing(); !ok || r.RetryAfter != st.RetryAfter {
@@ -426,7 +429,8 @@ func TestNothingIsHeld(t *testing.T) {
 			})
 			time.Sleep(time.Second)
 			got := l.Lines()
-			if len(got) != 1 || got[0].Others != others || got[0].Reason != drawgate.Limited || got[0].Held || said.Load().Held {
+			if len(got) != 1 || got[0].Others != others || got[0].Reason != drawgate.Limited || got[0].Held ||
+				said.Load().Held {
 				t.Errorf("behind %d: %+v, %+v", others, got, said.Load())
 			}
 		}
@@ -659,7 +663,8 @@ func TestHintsOfAnyBucket(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_, _, _ = one.Take(ctx, drawgate.Request{
-				Buckets: []drawgate.Ask{one.Ask("k", slot), two.Ask("k", slot)}, Hold: drawgate.Hold{For: time.Minute}, Wait: true,
+				Buckets: []drawgate.Ask{one.Ask("k", slot), two.Ask("k", slot)}, Hold: drawgate.Hold{For: time.Minute},
+				Wait: true,
 			})
 		})
 		time.Sleep(time.Minute + 100*time.Millisecond)

@@ -10,8 +10,9 @@ import (
 // called on the caller's path, by many goroutines at a time: it must not block, or keep or change
 // its arguments. Keys may be personal data: whoever writes them must bound and hide them.
 type Observer struct {
-	Taken   func(*Taken)     // a take was decided, or failed
-	Settled func(*Settled)   // a reservation was settled, cancelled or renewed, units charged or refunded, a pause changed
+	Taken func(*Taken) // a take was decided, or failed
+	// a reservation was settled, cancelled or renewed, units charged or refunded, a pause changed
+	Settled func(*Settled)
 	Called  func(*StoreCall) // a store was asked for something
 }
 

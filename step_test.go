@@ -10,8 +10,8 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// patient returns a limiter that gives its store so much time.
-func patient(t *testing.T, s drawgate.Store, p drawgate.Policy, d time.Duration) *drawgate.Limiter {
+// withStoreTimeout returns a limiter that gives its store so much time.
+func withStoreTimeout(t *testing.T, s drawgate.Store, p drawgate.Policy, d time.Duration) *drawgate.Limiter {
 	t.Helper()
 	l, err := drawgate.New(s, p, &drawgate.Options{StoreTimeout: d})
 	if err != nil {
@@ -29,7 +29,7 @@ func TestPatientSettlements(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := remote(t)
-		l := patient(t, s, policy(of("tokens", rolling(1000, time.Hour))), 10*time.Second)
+		l := withStoreTimeout(t, s, policy(of("tokens", rolling(1000, time.Hour))), 10*time.Second)
 		res := reserve(t, l, drawgate.Request{
 			Buckets: []drawgate.Ask{l.Ask("k", tokens(100))},
 			Hold:    drawgate.Hold{For: 10 * time.Second},
@@ -49,7 +49,7 @@ func TestPatientCancellations(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := remote(t)
-		l := patient(t, &slowTake{s, time.Millisecond}, drawgate.PerHour("hour", 10), 10*time.Second)
+		l := withStoreTimeout(t, &slowTake{s, time.Millisecond}, drawgate.PerHour("hour", 10), 10*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		s.script(0, stalls)
@@ -86,7 +86,7 @@ func TestPatientAllowUpTo(t *testing.T) {
 		s := &distant{memory(t), 1500 * time.Millisecond}
 		minute := of("tokens", rolling(4, time.Minute))
 		minute.Name = "minute"
-		l := patient(t, s, policy(of("tokens", rolling(10, time.Hour)), minute), 10*time.Second)
+		l := withStoreTimeout(t, s, policy(of("tokens", rolling(10, time.Hour)), minute), 10*time.Second)
 		if _, n, err := l.AllowUpTo(t.Context(), "k", drawgate.Tokens(7)); err != nil || n != 4 {
 			t.Fatal(n, err)
 		}
@@ -107,7 +107,7 @@ func (blind) Peek(ctx context.Context, _ []store.BucketCost, _ int8, _ []store.S
 func TestPatientProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := patient(t, blind{memory(t)}, policy(rolling(1, time.Hour)), time.Minute)
+		l := withStoreTimeout(t, blind{memory(t)}, policy(rolling(1, time.Hour)), time.Minute)
 		if err := l.Pause(t.Context(), "k", 4*time.Second, "maintenance"); err != nil {
 			t.Fatal(err)
 		}

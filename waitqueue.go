@@ -74,7 +74,8 @@ type line struct {
 // held reports whether open reservations hold what the first one needs. With others in front in the
 // store's line an early retry says no such thing, as they may leave; but slots are always held.
 func (ln *line) held() bool {
-	return ln.by.held && (ln.others == 0 || ln.by.limit >= 0 && ln.by.plan.specs[ln.by.limit].Kind == record.Concurrency)
+	return ln.by.held && (ln.others == 0 || ln.by.limit >= 0 &&
+		ln.by.plan.specs[ln.by.limit].Kind == record.Concurrency)
 }
 
 // waiter is a take that waits: in the line of its bucket at, which is the one that refused it

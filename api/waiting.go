@@ -57,7 +57,8 @@ type WaitingLine struct {
 
 	// of the line of all processes, as far as the store keeps one, when the first one tried last
 
-	Tickets  int   `json:"tickets,omitempty"`   // who waits in it: of each process those who come to its front next, 128 in all
+	// who waits in it: of each process those who come to its front next, 128 in all
+	Tickets  int   `json:"tickets,omitempty"`
 	Others   int   `json:"others,omitempty"`    // of these, in front of this process's first one
 	OldestMS int64 `json:"oldest_ms,omitempty"` // the one that has waited longest has been waiting
 }

@@ -76,8 +76,10 @@ type Line struct {
 	Policy   string   // that granted it; "" if none did
 	Reserved []Amount // of requests one, unless it names them; a unit that is named twice adds up
 	Fallback bool     // the store was unavailable, and has not heard of it yet
-	Unsure   bool     // with Fallback: the store was asked and did not answer: it may count it twice, or though it was refused
-	Limit    string   // Refused: which limits refused it, as policy/limit, or why there was no decision
+	// with Fallback: the store was asked and did not answer: it may count it twice, or though it
+	// was refused
+	Unsure bool
+	Limit  string // Refused: which limits refused it, as policy/limit, or why there was no decision
 
 	// Settled and Refunded:
 	Sent     int64 // no later than the first byte

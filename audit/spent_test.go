@@ -50,12 +50,14 @@ func TestSpending(t *testing.T) {
 	without.Fallback = true
 	files := map[string][]audit.Line{
 		"away": {
-			reserved(1, 0, "bob"), settled(1, 0, 0, units(1, 3)), reserved(2, 5, "bob"), settled(2, 5, 5, units(1, 4)), without,
+			reserved(1, 0, "bob"), settled(1, 0, 0, units(1, 3)), reserved(2, 5, "bob"), settled(2, 5, 5, units(1, 4)),
+			without,
 			settled(3, 7, 8, units(1, 5)),
 			{Event: audit.Closed, At: at(9)},
 		},
 		"killed": {
-			asked(1, 0), reserved(1, 0, "alice"), reserved(2, 0, "alice"), settled(1, 0, 5, units(1, 30)), reserved(3, 20, "alice"),
+			asked(1, 0), reserved(1, 0, "alice"), reserved(2, 0, "alice"), settled(1, 0, 5, units(1, 30)),
+			reserved(3, 20, "alice"),
 			settled(3, 20, 20, []audit.Amount{{Unit: "usd_micros", N: 40}}), reserved(4, 20, "bob"),
 			{Event: audit.Refunded, At: at(20), Call: 4, Upstream: "u", Granted: at(20)},
 			asked(5, 20), asked(6, 20), asked(7, 20),
@@ -106,7 +108,8 @@ func TestSpending(t *testing.T) {
 		d := &got.Doubtful[i]
 		doubtful = append(doubtful, fmt.Sprint(d.Run, " ", d.Call, " ", d.Uncertain))
 	}
-	if want := []string{"away 2 false", "away 3 true", "killed 7 true", "killed 3 false", "killed 4 false"}; !slices.Equal(doubtful, want) {
+	if want := []string{"away 2 false", "away 3 true", "killed 7 true", "killed 3 false",
+		"killed 4 false"}; !slices.Equal(doubtful, want) {
 		t.Errorf("doubtful are %q, want %q", doubtful, want)
 	}
 	got.Between("2026-12-01", "2026-12-31")

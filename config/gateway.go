@@ -638,7 +638,8 @@ func (c *Config) warnGateway() {
 			c.warnOf(upstreamSetting(u.Name), "name it with api_key_env or api_key_file",
 				"calls to %s are made without a key", shorten(u.Name))
 		}
-		if all := func(m Model) bool { return m.Model == "*" }; len(u.Models) > 0 && !slices.ContainsFunc(u.Models, all) {
+		if all := func(m Model) bool { return m.Model == "*" }; len(u.Models) > 0 &&
+			!slices.ContainsFunc(u.Models, all) {
 			c.warnOf(upstreamSetting(u.Name)+".models", `end with {model: "*", policy: …} to count them`,
 				"models of %s that fit none of these have no policy: calls of them are refused", shorten(u.Name))
 		}

@@ -444,7 +444,8 @@ func TestBudgetIsReportedByWhatIsUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := log.String()
-		if !strings.Contains(text, want) || want == "" && strings.Contains(text, "has used") || strings.Contains(text, "95%") {
+		if !strings.Contains(text, want) || want == "" && strings.Contains(text, "has used") ||
+			strings.Contains(text, "95%") {
 			t.Errorf("%d of 1000 are used: logged %q", used, text)
 		}
 	}

@@ -34,7 +34,8 @@ func (c *Config) warnLarge() {
 			}
 			c.warnOf(limitSetting(p.Name, l.Name), "leave precision out, or make the amount smaller",
 				"limit %s of policy %s is exact: %d takes need about %d bytes, and a bucket on PostgreSQL has at most %d: "+
-					"more takes are then refused", shorten(l.Name), shorten(p.Name), l.Amount, l.Amount*entrySize, pgstore.MostRecord)
+					"more takes are then refused", shorten(l.Name), shorten(p.Name), l.Amount, l.Amount*entrySize,
+				pgstore.MostRecord)
 		}
 	}
 }

@@ -41,7 +41,8 @@ func TestMistakesOfPostgresURLs(t *testing.T) {
 			"variable": func() error { _, err := config.FromEnv([]string{"DRAWGATE_STORE=" + url}); return err },
 			"flag":     func() error { _, err := config.Resolve(nil, config.Flags{Store: url}); return err },
 		} {
-			if err := f(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			if err := f(); err == nil || !strings.Contains(err.Error(), want) ||
+				strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%s in a %s: got %v, want %q", url, source, err, want)
 			}
 		}
@@ -159,7 +160,8 @@ func TestFilesOfPostgresURLs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"sslrootcert=" + url.QueryEscape(dir+"/ca.crt"), "password_file=" + url.QueryEscape(dir) + "%2Fs%20b%2Fpw", "sslkey=/abs"} {
+	for _, want := range []string{"sslrootcert=" + url.QueryEscape(dir+"/ca.crt"), "password_file=" +
+		url.QueryEscape(dir) + "%2Fs%20b%2Fpw", "sslkey=/abs"} {
 		if !strings.Contains(c.Store, want) {
 			t.Errorf("store %s, want %s in it", c.Store, want)
 		}

@@ -60,8 +60,10 @@ policies:
 	do := func(method, path, body string, out any) {
 		t.Helper()
 		w := httptest.NewRecorder()
-		web.AdminHandler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
-		if err := json.Unmarshal(w.Body.Bytes(), out); err != nil || w.Code/100 == 4 && w.Code != http.StatusTooManyRequests {
+		web.AdminHandler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path,
+			strings.NewReader(body)))
+		if err := json.Unmarshal(w.Body.Bytes(), out); err != nil ||
+			w.Code/100 == 4 && w.Code != http.StatusTooManyRequests {
 			t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
 		}
 	}
@@ -78,7 +80,8 @@ policies:
 		t.Helper()
 		var h api.Health
 		do("GET", "/readyz", "", &h)
-		if h.Store.Status != store || h.States[0].Status != policy || !slices.Equal(h.States[0].NotApplied, []string{"day"}) {
+		if h.Store.Status != store || h.States[0].Status != policy ||
+			!slices.Equal(h.States[0].NotApplied, []string{"day"}) {
 			t.Errorf("health %+v, store %+v; want the store %s and the policy %s", h, h.Store, store, policy)
 		}
 	}

@@ -27,14 +27,15 @@ func TestKeysInTheStoreNeedAStore(t *testing.T) {
 	t.Parallel()
 	environ := []string{"OPS=0123456789abcdef-ops"}
 	for name, c := range map[string]struct{ more, problem, warning string }{
-		"sqlite":    {adminToken + "store: sqlite:state.db\n", "", ""},
-		"redis":     {adminToken + "store: redis://127.0.0.1:1\n", "", ""},
-		"memory":    {adminToken + "store: \"memory:\"\n", "", "lost when this process ends"},
-		"dynamodb":  {adminToken + "store: dynamodb://table?region=eu-west-1\n", "", ""},
-		"no token":  {"store: sqlite:state.db\n", "everybody who reaches the address for administrators", ""},
-		"take only": {strings.Replace(adminToken, "admin", "take", 1) + "store: sqlite:state.db\n", "nobody could change keys", ""},
-		"no admin":  {"store: sqlite:state.db\nserver: {admin: off}\n", "", ""},
-		"insecure":  {"store: sqlite:state.db\nserver: {insecure: true}\n", "", ""},
+		"sqlite":   {adminToken + "store: sqlite:state.db\n", "", ""},
+		"redis":    {adminToken + "store: redis://127.0.0.1:1\n", "", ""},
+		"memory":   {adminToken + "store: \"memory:\"\n", "", "lost when this process ends"},
+		"dynamodb": {adminToken + "store: dynamodb://table?region=eu-west-1\n", "", ""},
+		"no token": {"store: sqlite:state.db\n", "everybody who reaches the address for administrators", ""},
+		"take only": {strings.Replace(adminToken, "admin", "take", 1) + "store: sqlite:state.db\n",
+			"nobody could change keys", ""},
+		"no admin": {"store: sqlite:state.db\nserver: {admin: off}\n", "", ""},
+		"insecure": {"store: sqlite:state.db\nserver: {insecure: true}\n", "", ""},
 	} {
 		path := writeFile(t, inStore(c.more))
 		conf, err := config.Resolve(environ, config.Flags{Config: path})
@@ -45,7 +46,8 @@ func TestKeysInTheStoreNeedAStore(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.problem)
 		case err == nil && !conf.Gateway.KeysIn:
 			t.Errorf("%s: keys are not in the store", name)
-		case err == nil && strings.Contains(problemsText(conf.Warnings), "keys in the store are lost") != (c.warning != ""):
+		case err == nil && strings.Contains(problemsText(conf.Warnings),
+			"keys in the store are lost") != (c.warning != ""):
 			t.Errorf("%s: warnings %s", name, problemsText(conf.Warnings))
 		}
 	}

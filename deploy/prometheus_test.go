@@ -300,7 +300,8 @@ func TestEveryAlertAndPanelHasData(t *testing.T) {
 		if p.Eventually(ever) == nil {
 			t.Errorf("%s has no data", where)
 		}
-		if byTool++; byTool > 3 && !needs.Long() { // it asks the same server the same, and takes a quarter of a second to start
+		// it asks the same server the same, and takes a quarter of a second to start
+		if byTool++; byTool > 3 && !needs.Long() {
 			continue
 		}
 		if out := promtool(t, "query", "instant", p.URL, ever); !strings.Contains(out, "=>") {

@@ -21,7 +21,8 @@ import (
 func prepaid(t *testing.T, s drawgate.Store, amount int64) *engine.Engine {
 	t.Helper()
 	e, err := engine.New(s, engine.Config{Policies: []engine.Policy{{Policy: drawgate.Policy{
-		Name: "team", Limits: []drawgate.Limit{drawgate.CalendarLimit("credit", amount, drawgate.Total, "").Of("usd_micros")},
+		Name: "team", Limits: []drawgate.Limit{drawgate.CalendarLimit("credit", amount, drawgate.Total,
+			"").Of("usd_micros")},
 	}}}}, &engine.Options{Tenant: "main"})
 	if err != nil {
 		t.Fatal(err)

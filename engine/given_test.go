@@ -94,7 +94,8 @@ func TestGivenAmounts(t *testing.T) {
 func TestGivenAmountsReachWhoWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, engine.Config{Policies: policies(perDay("p", 1)), Rules: []rules.Rule{by("r", "p", "user")}}, nil)
+		e := newEngine(t, engine.Config{Policies: policies(perDay("p", 1)), Rules: []rules.Rule{by("r", "p", "user")}},
+			nil)
 		admitted(t, e, from("u"), 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

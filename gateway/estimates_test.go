@@ -460,7 +460,8 @@ func TestRandomEstimates(t *testing.T) {
 			}, func(t *testing.T, b *bench) {
 				ref := &referee{bench: b, money: money}
 				random := rand.New(rand.NewPCG(uint64(part), 4))
-				apis := slices.DeleteFunc(slices.Sorted(maps.Keys(rows)), func(api string) bool { return slices.Contains(like, api) })
+				apis := slices.DeleteFunc(slices.Sorted(maps.Keys(rows)),
+					func(api string) bool { return slices.Contains(like, api) })
 				reached := 0
 				for range calls / 4 {
 					api := like[random.IntN(len(like))]

@@ -193,7 +193,8 @@ func TestDyingAccountOfAGroupOnRedis(t *testing.T) {
 		t.Errorf("%v calls were answered, want %d, and %d were sent to the account that died", answered, 2*callers*each,
 			f.calls("two"))
 	}
-	if slices.ContainsFunc(gateways[0].sim.Calls(), func(c simulator.Call) bool { return c.Outcome != simulator.Answered }) {
+	if slices.ContainsFunc(gateways[0].sim.Calls(),
+		func(c simulator.Call) bool { return c.Outcome != simulator.Answered }) {
 		t.Error("a call was lost")
 	}
 	for account, most := range c.most {

@@ -87,7 +87,8 @@ func TestBillOfImages(t *testing.T) {
 			s.ledger, s.config.Prices = dir, priceOfImages()
 			s.options.Wait = 3 * time.Hour
 			p := drawgate.Policy{Name: "upstream", Limits: []drawgate.Limit{
-				drawgate.RollingLimit("rpm", 6, time.Minute), drawgate.RollingLimit("ipm", 12, time.Minute).Of(llm.UnitImages),
+				drawgate.RollingLimit("rpm", 6, time.Minute),
+				drawgate.RollingLimit("ipm", 12, time.Minute).Of(llm.UnitImages),
 				drawgate.RollingLimit("tpm", 500_000, time.Minute).Of(llm.UnitTokens),
 			}}
 			for i := range p.Limits {
@@ -113,7 +114,8 @@ func TestBillOfImages(t *testing.T) {
 					n = 1
 				}
 				as := "Authorization: Bearer " + pick(alice, bob)
-				quality, size := pick("auto", "low", "medium", "high"), pick("auto", "1024x1024", "1024x1536", "1536x1024")
+				quality, size := pick("auto", "low", "medium", "high"),
+					pick("auto", "1024x1024", "1024x1536", "1536x1024")
 				var r *http.Request
 				if model == "gpt-image-1" && rng.IntN(2) == 0 {
 					body, kind := edit(t, 1+rng.IntN(3), "model="+model, "prompt="+prompt, fmt.Sprint("n=", n),
@@ -148,7 +150,8 @@ func TestBillOfImages(t *testing.T) {
 				t.Errorf("seed %d: -client +store:\n%s", seed, diff)
 			}
 			rows, reported := b.countedTwice(dir)
-			if diff, doubtful := spend.Compare(rows, reported, b.money); len(diff)+len(doubtful)+len(reported.Unended) > 0 || reported.Calls != 60 {
+			if diff, doubtful := spend.Compare(rows, reported,
+				b.money); len(diff)+len(doubtful)+len(reported.Unended) > 0 || reported.Calls != 60 {
 				t.Errorf("seed %d: the ledger differs: %+v", seed, diff)
 			}
 		})
@@ -191,7 +194,8 @@ func TestImagesThatAreNotTold(t *testing.T) {
 			body := fmt.Sprintf(`{"model":"gpt-image-1","prompt":%q%s}`, "A cat.\nsimulate: fault="+c.fault, c.more)
 			b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/images/generations", body, "Authorization: Bearer "+alice))
 			time.Sleep(2 * time.Minute)
-			if u := b.spent()[b.meter("alice", "red", "openai", "gpt-image-1")]; u.Micros < most || u.AnswerTokens < 6240 {
+			if u := b.spent()[b.meter("alice", "red", "openai", "gpt-image-1")]; u.Micros < most ||
+				u.AnswerTokens < 6240 {
 				t.Errorf("%s %s: %+v is spent, want no less than %d", c.fault, c.more, u, most)
 			}
 		})
@@ -253,7 +257,8 @@ func TestImagesThatCannotBeCounted(t *testing.T) {
 			{edits, bare("\r\n\r\nx\r\n", "\r\n\r\nx\n"), "not written as"},
 			{edits, bare("--\r\n", "--\r\nmore"), "not written as"},
 			{edits, [2]string{good[0], good[1] + "; boundary=y"}, "not valid"},
-			{edits, [2]string{good[0], strings.ReplaceAll(good[1], "boundary=", `boundary*=utf-8''`)}, "must be a form"},
+			{edits, [2]string{good[0], strings.ReplaceAll(good[1], "boundary=", `boundary*=utf-8''`)},
+				"must be a form"},
 		} {
 			before := len(b.sim.Calls())
 			got := b.do(b.raw(t.Context(), http.MethodPost, c.path, c.call[0], "Authorization: Bearer "+bob, c.call[1],
@@ -276,7 +281,8 @@ func TestImagesThatCannotBeCounted(t *testing.T) {
 func TestImagesByAnAlias(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) {
-		s.config.Aliases = []gateway.Alias{{Name: "painter", Models: []gateway.Target{{Upstream: "openai", Model: "gpt-image-1"}}}}
+		s.config.Aliases = []gateway.Alias{{Name: "painter",
+			Models: []gateway.Target{{Upstream: "openai", Model: "gpt-image-1"}}}}
 		s.config.Keys[0].Models = []string{"painter"}
 	}, func(t *testing.T, b *bench) {
 		body, kind := edit(t, 1, "prompt=x", "model=painter", "n=2")
@@ -317,7 +323,8 @@ func TestModerations(t *testing.T) {
 			{`{"model":"gpt-4o","input":"a"}`, bob, "", 200},
 		} {
 			before := len(b.sim.Calls())
-			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/moderations", c.body, "Authorization: Bearer "+c.as))
+			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/moderations", c.body,
+				"Authorization: Bearer "+c.as))
 			if got.status != c.status || !strings.Contains(got.body, c.want) {
 				t.Errorf("%s: got %d %s, want %d %q", c.body, got.status, got.body, c.status, c.want)
 			}

@@ -124,7 +124,8 @@ func TestMe(t *testing.T) {
 			t.Errorf("waiting %+v, want one call for 3 s: %+v", me.Waiting, me.Limits[1])
 		}
 		if me := b.aboutKey(bob); len(me.Waiting) > 0 || len(me.Refusals) > 0 || len(me.Spend.Rows) > 0 ||
-			me.Limits[0].Used > 0 || me.Limits[1].Used > 0 || len(me.Upstreams) != len(b.conf.Upstreams) || len(me.Aliases) != 2 {
+			me.Limits[0].Used > 0 || me.Limits[1].Used > 0 || len(me.Upstreams) != len(b.conf.Upstreams) ||
+			len(me.Aliases) != 2 {
 			t.Errorf("another key: %+v", me)
 		}
 		time.Sleep(2 * time.Minute)

@@ -29,7 +29,8 @@ import (
 // keeping configures whose is what is stored at OpenAI. Carol is of alice's team.
 func keeping(by string) func(*setup) {
 	return func(s *setup) {
-		s.config.Keys = append(s.config.Keys, gateway.Key{Name: "carol", Sum: sha256.Sum256([]byte(carol)), Team: "red"})
+		s.config.Keys = append(s.config.Keys, gateway.Key{Name: "carol", Sum: sha256.Sum256([]byte(carol)),
+			Team: "red"})
 		for i := range s.config.Upstreams {
 			if u := &s.config.Upstreams[i]; u.Name == "openai" {
 				u.Stored = &gateway.Stored{By: by, Policy: "upstream"}
@@ -123,7 +124,8 @@ func TestStoredIsOnesOwn(t *testing.T) {
 						if mine && (!strings.Contains(body, c.want) || !reached) {
 							t.Errorf("by %s: %s %s %s of %s: got %d %s", by, c.method, c.path, c.body, key, status, body)
 						}
-						if !mine && (status != http.StatusNotFound || reached || !strings.Contains(body, "of this key")) {
+						if !mine && (status != http.StatusNotFound || reached ||
+							!strings.Contains(body, "of this key")) {
 							t.Errorf("by %s: %s %s %s of %s: got %d %s, reached: %t", by, c.method, c.path, c.body, key, status,
 								body, reached)
 						}
@@ -140,10 +142,12 @@ func TestStoredIsOnesOwn(t *testing.T) {
 				if status, body := b.as(bob, http.MethodDelete, path, ""); status != http.StatusNotFound {
 					t.Errorf("bob deletes %s: %d %s", path, status, body)
 				}
-				if status, body := b.as(alice, http.MethodDelete, path, ""); status != http.StatusOK || !strings.Contains(body, `"deleted":true`) {
+				if status, body := b.as(alice, http.MethodDelete, path, ""); status != http.StatusOK ||
+					!strings.Contains(body, `"deleted":true`) {
 					t.Errorf("alice deletes %s: %d %s", path, status, body)
 				}
-				if status, body := b.as(alice, http.MethodGet, path, ""); status != http.StatusNotFound || !strings.Contains(body, "No such") {
+				if status, body := b.as(alice, http.MethodGet, path, ""); status != http.StatusNotFound ||
+					!strings.Contains(body, "No such") {
 					t.Errorf("%s after its end: %d %s", path, status, body)
 				}
 			}
@@ -226,7 +230,8 @@ func TestStoredByNobody(t *testing.T) {
 			{"GET /v1/vector_stores/vs_1", "", 404, ""}, // others: the simulator has none
 		} {
 			method, path, _ := strings.Cut(c.call, " ")
-			if status, body := b.as(alice, method, path, c.body); status != c.status || !strings.Contains(body, c.want) {
+			if status, body := b.as(alice, method, path, c.body); status != c.status ||
+				!strings.Contains(body, c.want) {
 				t.Errorf("%s %s: got %d %s, want %d %q", c.call, c.body, status, body, c.status, c.want)
 			}
 		}
@@ -254,7 +259,8 @@ func TestItemsByIDAreOnesOwn(t *testing.T) {
 		`data: {"type":"response.completed","response":{"id":"resp_2","usage":{"input_tokens":1,"output_tokens":1}}}` + "\n\n"
 	answer := ""
 	inBubble(t, keeping(gateway.StoredByKey), func(t *testing.T, b *bench) {
-		h, err := gateway.New(b.engine, b.conf, &gateway.Options{Base: answers(func(*http.Request) string { return answer })})
+		h, err := gateway.New(b.engine, b.conf,
+			&gateway.Options{Base: answers(func(*http.Request) string { return answer })})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +296,8 @@ func TestItemsByIDAreOnesOwn(t *testing.T) {
 			for _, key := range []string{alice, bob} {
 				status, body := send(key, `"input":[`+item+`]`)
 				if passes := owned && key == alice; passes != (status == http.StatusOK) ||
-					!passes && (status != http.StatusBadRequest || !strings.Contains(body, "by its id") || !strings.Contains(body, "previous_response_id")) {
+					!passes && (status != http.StatusBadRequest || !strings.Contains(body, "by its id") ||
+						!strings.Contains(body, "previous_response_id")) {
 					t.Errorf("%s of %s: got %d %s", item, key, status, body)
 				}
 			}
@@ -317,7 +324,8 @@ func TestPollingWritesOnce(t *testing.T) {
 	const answer = `{"id":"resp_1","status":"in_progress","output":[{"type":"reasoning","id":"rs_1","summary":[]}],` +
 		`"usage":{"input_tokens":1,"output_tokens":1}}`
 	inBubble(t, keeping(gateway.StoredByKey), func(t *testing.T, b *bench) {
-		h, err := gateway.New(b.engine, b.conf, &gateway.Options{Base: answers(func(*http.Request) string { return answer })})
+		h, err := gateway.New(b.engine, b.conf,
+			&gateway.Options{Base: answers(func(*http.Request) string { return answer })})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +334,8 @@ func TestPollingWritesOnce(t *testing.T) {
 		written := func() int64 {
 			l := b.engine.Limiter(owned.PolicyName)
 			key := owned.Key("openai", "key alice", strconv.Itoa(int(llm.StoredItem)), "rs_1")
-			st, err := drawgate.Ask{Limiter: l, Tenant: owned.Tenant, Key: key, Costs: owned.Cost(0)}.Status(t.Context(), 0)
+			st, err := drawgate.Ask{Limiter: l, Tenant: owned.Tenant, Key: key,
+				Costs: owned.Cost(0)}.Status(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -358,7 +367,8 @@ func TestPollingWritesOnce(t *testing.T) {
 func TestItemsInDisguise(t *testing.T) {
 	t.Parallel()
 	inBubble(t, keeping(gateway.StoredByKey), func(t *testing.T, b *bench) {
-		h, err := gateway.New(b.engine, b.conf, &gateway.Options{Base: answers(func(*http.Request) string { return `{}` })})
+		h, err := gateway.New(b.engine, b.conf,
+			&gateway.Options{Base: answers(func(*http.Request) string { return `{}` })})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -401,7 +411,8 @@ func TestFilesSayNothingOfItems(t *testing.T) {
 			`data: {"type":"response.output_item.done","item":` + item + "}\n\n",
 		} {
 			file := b.upload(bob, content)
-			if status, body := b.as(bob, http.MethodGet, "/v1/files/"+file+"/content", ""); status != http.StatusOK || body != content {
+			if status, body := b.as(bob, http.MethodGet, "/v1/files/"+file+"/content", ""); status != http.StatusOK ||
+				body != content {
 				t.Errorf("got %d %s", status, body)
 			}
 			status, body := b.as(bob, http.MethodPost, "/v1/responses", `{"model":"gpt-4o","max_output_tokens":5,"input":[`+item+`]}`)
@@ -420,7 +431,8 @@ func TestStoredOnlyWhereAModelMayBeUsed(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) {
 		keeping(gateway.StoredByTeam)(s)
-		s.config.Aliases = []gateway.Alias{{Name: "fast", Models: []gateway.Target{{Upstream: "openai", Model: "gpt-4o"}}}}
+		s.config.Aliases = []gateway.Alias{{Name: "fast",
+			Models: []gateway.Target{{Upstream: "openai", Model: "gpt-4o"}}}}
 	}, func(t *testing.T, b *bench) {
 		id, file := b.respond(alice, ""), b.upload(carol, "of the team")
 		for list, allowed := range map[string]bool{
@@ -464,7 +476,8 @@ func TestStoredIsRefusedByName(t *testing.T) {
 		} {
 			method, path, _ := strings.Cut(call, " ")
 			status, body := b.as(alice, method, path, "")
-			if status != http.StatusNotFound || !strings.Contains(body, name) || !strings.Contains(body, "stored of the upstream") {
+			if status != http.StatusNotFound || !strings.Contains(body, name) ||
+				!strings.Contains(body, "stored of the upstream") {
 				t.Errorf("%s: got %d %s", call, status, body)
 			}
 		}
@@ -489,7 +502,8 @@ func TestStoredCounts(t *testing.T) {
 		keeping(gateway.StoredByKey)(s)
 		s.ledger, s.config.Prices = dir, priced()
 		s.policies = []drawgate.Policy{hourly(), {Name: "kept", Limits: []drawgate.Limit{
-			drawgate.RollingLimit("rpm", 5, time.Hour), drawgate.RollingLimit("bytes", 1_000_000, time.Hour).Of(llm.UnitBytes),
+			drawgate.RollingLimit("rpm", 5, time.Hour),
+			drawgate.RollingLimit("bytes", 1_000_000, time.Hour).Of(llm.UnitBytes),
 			drawgate.RollingLimit("tpm", 10, time.Hour).Of(llm.UnitTokens),
 		}}}
 		for i := range s.config.Upstreams {
@@ -514,13 +528,15 @@ func TestStoredCounts(t *testing.T) {
 		}
 		b.as(alice, http.MethodGet, "/v1/responses/"+id, "")
 		b.as(alice, http.MethodGet, "/v1/responses/"+id, "")
-		if status, body := b.as(alice, http.MethodGet, "/v1/responses/"+id, "", gateway.HeaderTimeout+": 0"); status != http.StatusTooManyRequests {
+		if status, body := b.as(alice, http.MethodGet, "/v1/responses/"+id, "",
+			gateway.HeaderTimeout+": 0"); status != http.StatusTooManyRequests {
 			t.Errorf("beyond the limit: %d %s", status, body)
 		}
 		if err := b.ledger.Close(); err != nil {
 			t.Fatal(err)
 		}
-		reported, err := audit.Spending(t.Context(), []string{dir}, func(at time.Time) string { return at.UTC().Format(time.DateOnly) })
+		reported, err := audit.Spending(t.Context(), []string{dir},
+			func(at time.Time) string { return at.UTC().Format(time.DateOnly) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -549,7 +565,8 @@ func TestStoredWithoutAStore(t *testing.T) {
 		if err := b.engine.Replace(conf); err != nil { // without the policy that knows owners
 			t.Fatal(err)
 		}
-		if status, body := b.as(alice, http.MethodGet, "/v1/responses/"+id, ""); status != http.StatusServiceUnavailable {
+		if status, body := b.as(alice, http.MethodGet, "/v1/responses/"+id,
+			""); status != http.StatusServiceUnavailable {
 			t.Errorf("got %d %s", status, body)
 		}
 		b.respond(alice, "")
@@ -611,7 +628,8 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		kind = "text/event-stream"
 	}
 	return &http.Response{
-		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(text)),
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {kind}},
+		Body:    io.NopCloser(strings.NewReader(text)),
 		Request: r, ProtoMajor: 1, ProtoMinor: 1,
 	}, nil
 }
@@ -636,7 +654,8 @@ func TestBackground(t *testing.T) {
 			t.Errorf("one that is not stored: %d %s", status, body)
 		}
 		time.Sleep(2 * time.Minute)
-		if u := b.spent()[b.meter("alice", "red", "openai", "gpt-4o")]; u.Requests != 1 || u.AnswerTokens != 50 || u.Micros < most {
+		if u := b.spent()[b.meter("alice", "red", "openai", "gpt-4o")]; u.Requests != 1 || u.AnswerTokens != 50 ||
+			u.Micros < most {
 			t.Errorf("%+v is spent, want the longest answer", u)
 		}
 	})
@@ -652,8 +671,10 @@ func TestStoredResponseThatFailed(t *testing.T) {
 		s.options.Base = answers(func(*http.Request) string { return answer })
 	}, func(t *testing.T, b *bench) {
 		h, err := gateway.New(b.engine, b.conf, &gateway.Options{
-			Base: answers(func(*http.Request) string { return answer }), Observer: &outbound.Observer{Called: func(e *outbound.Event) {
-				if e.Model == string(llm.OpStored) && (e.Usage != llm.Usage{} || e.Refusal.Meaning != 0 || e.Err != nil) {
+			Base: answers(func(*http.Request) string { return answer }),
+			Observer: &outbound.Observer{Called: func(e *outbound.Event) {
+				if e.Model == string(llm.OpStored) && (e.Usage != llm.Usage{} || e.Refusal.Meaning != 0 ||
+					e.Err != nil) {
 					t.Errorf("the call that reads is told as %+v", e)
 				}
 			}},
@@ -668,7 +689,8 @@ func TestStoredResponseThatFailed(t *testing.T) {
 			`in organization org-1 on tokens per min (TPM): Limit 1, Used 1, Requested 1. Please try again in 1h."},` +
 			`"usage":{"input_tokens":1000000,"output_tokens":1000000,"total_tokens":2000000}}`
 		for range 3 {
-			if status, body := b.as(alice, http.MethodGet, "/v1/responses/resp_1", "", gateway.HeaderTimeout+": 0"); status != http.StatusOK || body != answer {
+			if status, body := b.as(alice, http.MethodGet, "/v1/responses/resp_1", "",
+				gateway.HeaderTimeout+": 0"); status != http.StatusOK || body != answer {
 				t.Errorf("got %d %s", status, body)
 			}
 		}

@@ -323,20 +323,21 @@ func TestPeers14RetryAfterIsTheRealWait(t *testing.T) {
 // max_tokens would not help.
 func TestHiddenPromptAboveTheLimit(t *testing.T) {
 	t.Parallel()
-	inBubble(t, quotaOf(drawgate.RollingLimit("most", 10_000, time.Minute).Of(llm.UnitTokens)), func(t *testing.T, b *bench) {
-		for field, says := range map[string]string{
-			`"previous_response_id":"resp_1"`:             "an earlier response",
-			`"tools":[{"type":"web_search"}]`:             "what its tools find",
-			`"something_new":{"of":"next year's models"}`: "is not known here",
-		} {
-			got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/responses",
-				`{"model":"gpt-4o","max_output_tokens":10,"input":"Hello!",`+field+`}`, apis["openai"].key+alice))
-			if got.status != http.StatusBadRequest || !strings.Contains(got.body, "can never fit") ||
-				!strings.Contains(got.body, says) || strings.Contains(got.body, "max_tokens") {
-				t.Errorf("%s: got %d %s", field, got.status, got.body)
+	inBubble(t, quotaOf(drawgate.RollingLimit("most", 10_000, time.Minute).Of(llm.UnitTokens)),
+		func(t *testing.T, b *bench) {
+			for field, says := range map[string]string{
+				`"previous_response_id":"resp_1"`:             "an earlier response",
+				`"tools":[{"type":"web_search"}]`:             "what its tools find",
+				`"something_new":{"of":"next year's models"}`: "is not known here",
+			} {
+				got := b.do(b.raw(t.Context(), http.MethodPost, "/openai/v1/responses",
+					`{"model":"gpt-4o","max_output_tokens":10,"input":"Hello!",`+field+`}`, apis["openai"].key+alice))
+				if got.status != http.StatusBadRequest || !strings.Contains(got.body, "can never fit") ||
+					!strings.Contains(got.body, says) || strings.Contains(got.body, "max_tokens") {
+					t.Errorf("%s: got %d %s", field, got.status, got.body)
+				}
 			}
-		}
-	})
+		})
 }
 
 // TestPeers15CostAboveTheLimitIsRefusedAtOnce, although it might wait, with an error that says that

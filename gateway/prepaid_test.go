@@ -57,7 +57,8 @@ func TestPrepaidBudget(t *testing.T) {
 		ask := func(longest int) reply {
 			body := strings.Replace(fmt.Sprintf(apis["openai"].body, "Hello!\nsimulate: output=100", ""), "200",
 				fmt.Sprint(longest), 1)
-			return b.do(b.raw(t.Context(), http.MethodPost, "/openai"+apis["openai"].path, body, apis["openai"].key+alice))
+			return b.do(b.raw(t.Context(), http.MethodPost, "/openai"+apis["openai"].path, body,
+				apis["openai"].key+alice))
 		}
 		refused := func(longest int, says ...string) {
 			t.Helper()

@@ -188,7 +188,8 @@ func TestBudgets(t *testing.T) {
 				t.Fatalf("call %d: %d millionths are spent, want %d", i, used["budget"], spent)
 			}
 			reported, _ := strconv.ParseInt(got.header.Get(gateway.HeaderBudget), 10, 64) // with what the call held
-			if before >= 16_000 && reported < before/200 || spent < 12_000 && reported > 0 && reported < 80 || reported > 100 {
+			if before >= 16_000 && reported < before/200 || spent < 12_000 && reported > 0 && reported < 80 ||
+				reported > 100 {
 				t.Errorf("call %d: told that %d %% are used of 20,000, %d before and %d after it", i, reported, before, spent)
 			}
 			warned += min(reported, 1)

@@ -51,7 +51,8 @@ func TestRefusalSaysWhichAnswerWouldFit(t *testing.T) {
 		"a budget, responses": {"responses", "max_output_tokens", budget, true},
 		"a budget, anthropic": {"anthropic", "max_tokens", budget, true},
 		"a budget, gemini":    {"gemini", "maxOutputTokens", budget, true},
-		"tokens":              {"openai", "max_tokens", drawgate.RollingLimit("tpm", 2000, time.Hour).Of("tokens"), false},
+		"tokens": {"openai", "max_tokens", drawgate.RollingLimit("tpm", 2000, time.Hour).Of("tokens"),
+			false},
 		"tokens of answers": {
 			"anthropic", "max_tokens", drawgate.RollingLimit("otpm", 1900, time.Hour).Of("output_tokens"), false,
 		},
@@ -61,7 +62,8 @@ func TestRefusalSaysWhichAnswerWouldFit(t *testing.T) {
 			inBubble(t, limitedTo(c.limit, c.prices), func(t *testing.T, b *bench) {
 				ask := func(longest int64) reply {
 					a := apis[c.api]
-					body := strings.Replace(fmt.Sprintf(a.body, "Hello!\nsimulate: output=900", ""), "200", strconv.FormatInt(longest, 10), 1)
+					body := strings.Replace(fmt.Sprintf(a.body, "Hello!\nsimulate: output=900", ""), "200",
+						strconv.FormatInt(longest, 10), 1)
 					return b.do(b.raw(t.Context(), http.MethodPost, "/"+a.upstream+a.path, body, a.key+alice,
 						gateway.HeaderTimeout+": 0"))
 				}

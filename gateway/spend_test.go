@@ -183,7 +183,8 @@ func TestSpendOfOtherModel(t *testing.T) {
 		for i := range s.config.Upstreams {
 			if u := &s.config.Upstreams[i]; u.Name == "openai" {
 				u.Models = []gateway.Model{
-					{Name: "gpt-4o", Policy: "few", Fallbacks: []string{"gpt-4o-mini"}}, {Name: "*", Policy: "upstream"},
+					{Name: "gpt-4o", Policy: "few", Fallbacks: []string{"gpt-4o-mini"}},
+					{Name: "*", Policy: "upstream"},
 				}
 			}
 		}
@@ -192,7 +193,8 @@ func TestSpendOfOtherModel(t *testing.T) {
 		})
 	}, func(t *testing.T, b *bench) {
 		for range 3 {
-			if got := b.do(b.request(t.Context(), "openai", false, "hello", "Drawgate-Timeout: 0")); got.status != http.StatusOK {
+			if got := b.do(b.request(t.Context(), "openai", false, "hello",
+				"Drawgate-Timeout: 0")); got.status != http.StatusOK {
 				t.Fatal(got)
 			}
 		}
@@ -253,14 +255,16 @@ func TestMeterRefusesNothing(t *testing.T) {
 			t.Errorf("a call that never fits: %d; the log: %s", got, log.String())
 		}
 		// Whoever fills a meter on purpose.
-		m := spend.Meter{Day: time.Now().UTC().Format(time.DateOnly), Team: "red", Key: "alice", Upstream: "openai", Model: "gpt-4o"}
+		m := spend.Meter{Day: time.Now().UTC().Format(time.DateOnly), Team: "red", Key: "alice", Upstream: "openai",
+			Model: "gpt-4o"}
 		lim, err := drawgate.New(b.store, spend.Policy(b.money), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tenant, key := m.Bucket()
 		d, _, err := lim.Take(t.Context(), drawgate.Request{Buckets: []drawgate.Ask{{
-			Limiter: lim, Tenant: tenant, Key: key, Costs: spend.Costs([]drawgate.Cost{drawgate.Requests(drawgate.MaxAmount - 5)}),
+			Limiter: lim, Tenant: tenant, Key: key,
+			Costs: spend.Costs([]drawgate.Cost{drawgate.Requests(drawgate.MaxAmount - 5)}),
 		}}})
 		if err != nil || !d.Allowed {
 			t.Fatal(d, err)

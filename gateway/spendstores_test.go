@@ -66,7 +66,8 @@ func (b *biller) RoundTrip(r *http.Request) (*http.Response, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	u := b.bill[m]
-	u.Requests, u.PromptTokens, u.AnswerTokens, u.Micros = u.Requests+1, u.PromptTokens+in, u.AnswerTokens+out, u.Micros+micros
+	u.Requests, u.PromptTokens, u.AnswerTokens, u.Micros = u.Requests+1, u.PromptTokens+in, u.AnswerTokens+out,
+		u.Micros+micros
 	b.bill[m] = u
 	text := fmt.Sprintf(`{"choices":[{"message":{"role":"assistant","content":"yes"},"finish_reason":"stop"}],`+
 		`"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`, in, out, in+out)
@@ -91,7 +92,8 @@ type spenders struct {
 // A charge whose answer comes too late is sent again, and may count twice.
 func newSpenders(t *testing.T, gateways, teams int, timeout time.Duration, open func() drawgate.Store) *spenders {
 	t.Helper()
-	s := &spenders{T: t, teams: teams, callers: 16, biller: &biller{prices: priced(), bill: map[spend.Meter]spend.Units{}}}
+	s := &spenders{T: t, teams: teams, callers: 16, biller: &biller{prices: priced(),
+		bill: map[spend.Meter]spend.Units{}}}
 	s.models = []string{"gpt-4o", "gpt-4o-mini"}
 	for range gateways {
 		g := guard.New(open(), &guard.Options{Instances: gateways, Timeout: timeout})
@@ -103,7 +105,8 @@ func newSpenders(t *testing.T, gateways, teams int, timeout time.Duration, open 
 			}
 			for i := range teams {
 				set.config.Keys = append(set.config.Keys, gateway.Key{
-					Name: fmt.Sprint("key", i), Team: fmt.Sprint("team", i%(teams/2+1)), Sum: sha256.Sum256([]byte(secretOfKey(i))),
+					Name: fmt.Sprint("key", i), Team: fmt.Sprint("team", i%(teams/2+1)),
+					Sum: sha256.Sum256([]byte(secretOfKey(i))),
 				})
 			}
 			all := generous()
@@ -203,7 +206,8 @@ func TestSpendIsTheBill(t *testing.T) {
 		if _, _, err := dynamostore.CreateTable(t.Context(), c, "drawgate", nil); err != nil {
 			t.Fatal(err)
 		}
-		s := newSpenders(t, gateways, teams, time.Minute, func() drawgate.Store { return dynamostore.New(c, "drawgate", nil) })
+		s := newSpenders(t, gateways, teams, time.Minute,
+			func() drawgate.Store { return dynamostore.New(c, "drawgate", nil) })
 		s.callers = 2 // each call writes several items, and those who write the same ones wait for each other
 		s.calls(min(calls/10, 5000))
 		s.judge()

@@ -103,7 +103,8 @@ func TestUnknownKeysWhileTheStoreIsAway(t *testing.T) {
 	var wrong atomic.Int64
 	inBubble(t, withStored(&up, func(s *setup) { s.options.WrongKey = func(string) { wrong.Add(1) } }),
 		func(t *testing.T, b *bench) {
-			b.useStored(nil, storedKey("carol", ofCarol), storedKey("off", lastSecret, func(k *gateway.Key) { k.Disabled = true }))
+			b.useStored(nil, storedKey("carol", ofCarol),
+				storedKey("off", lastSecret, func(k *gateway.Key) { k.Disabled = true }))
 			up.Store(false)
 			b.wantStatus("a key of the store", http.StatusOK, ofCarol)
 			b.wantStatus("a key of the file", http.StatusOK, alice)
@@ -175,12 +176,13 @@ func TestStoredKeysThatAreNotValid(t *testing.T) {
 	inBubble(t, withStored(&up, nil), func(t *testing.T, b *bench) {
 		b.useStored(nil, storedKey("carol", ofCarol))
 		for what, k := range map[string]*gateway.Key{
-			"a token's name":     storedKey("corp#alice", ofDave),
-			"no name":            storedKey("", ofDave),
-			"another's secret":   storedKey("dave", ofCarol),
-			"no secret":          {Name: "dave"},
-			"a priority of 10":   storedKey("dave", ofDave, func(k *gateway.Key) { k.Priority = 10 }),
-			"a network of zeros": storedKey("dave", ofDave, func(k *gateway.Key) { k.Addresses = make([]netip.Prefix, 1) }),
+			"a token's name":   storedKey("corp#alice", ofDave),
+			"no name":          storedKey("", ofDave),
+			"another's secret": storedKey("dave", ofCarol),
+			"no secret":        {Name: "dave"},
+			"a priority of 10": storedKey("dave", ofDave, func(k *gateway.Key) { k.Priority = 10 }),
+			"a network of zeros": storedKey("dave", ofDave,
+				func(k *gateway.Key) { k.Addresses = make([]netip.Prefix, 1) }),
 		} {
 			if err := b.h.UseStored([]*gateway.Key{k, storedKey("last", lastSecret)}, nil); err == nil {
 				t.Errorf("%s: no error", what)
@@ -214,7 +216,8 @@ func TestStoredKeysLearnOfThemselves(t *testing.T) {
 		for _, l := range me.Limits {
 			names += fmt.Sprint(" ", l.Policy, ".", l.Name)
 		}
-		if me.Key != "carol" || me.Team != "green" || !strings.Contains(names, "caller") || strings.Contains(names, "everybody") {
+		if me.Key != "carol" || me.Team != "green" || !strings.Contains(names, "caller") ||
+			strings.Contains(names, "everybody") {
 			t.Errorf("%+v:%s", me, names)
 		}
 	})
@@ -237,7 +240,8 @@ func TestStoredKeysChangeUnderLoad(t *testing.T) {
 			default:
 			}
 			name := fmt.Sprint("key ", i%50)
-			if err := b.h.UseStored([]*gateway.Key{storedKey(name, "dg_"+name)}, []string{fmt.Sprint("key ", (i+25)%50)}); err != nil {
+			if err := b.h.UseStored([]*gateway.Key{storedKey(name, "dg_"+name)},
+				[]string{fmt.Sprint("key ", (i+25)%50)}); err != nil {
 				t.Error(err)
 			}
 			if i%10 == 0 {

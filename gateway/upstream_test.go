@@ -225,7 +225,8 @@ func TestOwnEntryOfAModel(t *testing.T) {
 	if n := ofLarge.Requests + ofSecond.Requests; n != 4 {
 		t.Errorf("%d calls of %s are spent, want 4", n, large)
 	}
-	if tokens, cost := ofLarge.PromptTokens+ofSecond.PromptTokens, ofLarge.Micros+ofSecond.Micros; cost < tokens*13/100 {
+	if tokens, cost := ofLarge.PromptTokens+ofSecond.PromptTokens,
+		ofLarge.Micros+ofSecond.Micros; cost < tokens*13/100 {
 		t.Errorf("%d tokens of %s cost %d millionths: that is not its price", tokens, large, cost)
 	}
 }

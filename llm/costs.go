@@ -175,7 +175,8 @@ func (p *Profile) Failed(c *Call, held Estimate) []drawgate.Cost {
 	costs := p.Admission(c, held)
 	for i := range costs {
 		switch {
-		case costs[i].Unit == drawgate.UnitRequests, (costs[i].Unit == UnitImages || costs[i].Unit == UnitBytes) && p.FailedInput:
+		case costs[i].Unit == drawgate.UnitRequests, (costs[i].Unit == UnitImages || costs[i].Unit == UnitBytes) &&
+			p.FailedInput:
 		case costs[i].Unit == UnitOutputTokens || !p.FailedInput:
 			costs[i].N = 0
 		case costs[i].Unit == UnitTokens:

@@ -161,7 +161,8 @@ func TestOwnErrorsAreUnderstood(t *testing.T) {
 		now := time.Unix(1_800_000_000, 0)
 		e := p.Error(kind, "the quota is full", after)
 		r := p.Refusal(e.Status, e.Header, e.Body, now)
-		if !slices.Contains(want[kind], r.Meaning) || r.Meaning == llm.PerMinute && kind == llm.NoCredit && p.Name != "gemini" {
+		if !slices.Contains(want[kind], r.Meaning) || r.Meaning == llm.PerMinute && kind == llm.NoCredit &&
+			p.Name != "gemini" {
 			t.Fatalf("%s: %s is read as %v", p.Name, e.Body, r.Meaning)
 		}
 		if wait := r.ReopenAt.Sub(now); kind == llm.RateLimited && (wait < after || wait > after+time.Second) {

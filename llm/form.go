@@ -105,7 +105,8 @@ func partHead(text string) (p formPart, err error) {
 			return p, errForm
 		}
 	}
-	if p.name == "" || p.file && kind != "" && !fileType().MatchString(kind) || !p.file && kind != "" && !textType().MatchString(kind) {
+	if p.name == "" || p.file && kind != "" && !fileType().MatchString(kind) ||
+		!p.file && kind != "" && !textType().MatchString(kind) {
 		return p, errForm
 	}
 	return p, nil

@@ -14,7 +14,8 @@ func FuzzForm(f *testing.F) {
 	const kind = "multipart/form-data; boundary=b"
 	const field = "--b\r\nContent-Disposition: form-data; name=\"n\"\r\n\r\n2\r\n"
 	for _, body := range []string{
-		"", "--b--", "--b--\r\n", field, field + "--b--", field + "--b--\r\n", field + field + "--b--\r\n", field + "--b--\r\nmore",
+		"", "--b--", "--b--\r\n", field, field + "--b--", field + "--b--\r\n", field + field + "--b--\r\n", field +
+			"--b--\r\nmore",
 		"preamble\r\n" + field + "--b--\r\n", "--b \r\nContent-Disposition: form-data; name=\"n\"\r\n\r\n2\r\n--b--\r\n",
 		"--b\r\ncontent-disposition: form-data; name=\"image[]\"; filename=\"x\"\r\nContent-Type: image/png\r\n\r\n\x89PNG\r\n--b--\r\n",
 		"--b\nContent-Disposition: form-data; name=\"n\"\n\n2\n--b--\n",

@@ -13,7 +13,8 @@ import (
 func editOf(t *testing.T, model, more string) *llm.Call {
 	t.Helper()
 	const field = "--b\r\nContent-Disposition: form-data; name=\"%s\"%s\r\n\r\n%s\r\n"
-	body := fmt.Sprintf(field, "model", "", model) + fmt.Sprintf(field, "image", `; filename="a.png"`, "\x89PNG\r\n\x1a\n....") +
+	body := fmt.Sprintf(field, "model", "", model) + fmt.Sprintf(field, "image", `; filename="a.png"`,
+		"\x89PNG\r\n\x1a\n....") +
 		fmt.Sprintf(field, "prompt", "", "A cat") + more + "--b--\r\n"
 	header := http.Header{"Content-Type": {"multipart/form-data; boundary=b"}}
 	c, err := llm.OpenAI().Parse(http.MethodPost, "/v1/images/edits", header, []byte(body))
@@ -80,7 +81,8 @@ func TestPriceOfEdits(t *testing.T) {
 	if err != nil || untold < least || untold > most {
 		t.Errorf("untold it costs %d, %v; want %d to %d", untold, err, least, most)
 	}
-	reported := llm.Usage{Input: 110, InputKnown: true, ImageInput: 100, Output: 272, OutputKnown: true, Final: true, Ended: true}
+	reported := llm.Usage{Input: 110, InputKnown: true, ImageInput: 100, Output: 272, OutputKnown: true, Final: true,
+		Ended: true}
 	if _, n, err := prices(10_000_000).Cost(c, held, reported); n != 10*5+100*10+272*40 || err != nil {
 		t.Errorf("told it costs %d, %v", n, err)
 	}

@@ -64,7 +64,8 @@ func TestLikeOpenAIUsage(t *testing.T) {
 		}
 		s := read(p, call, ": keep-alive\n\ndata: "+text+"\n\ndata: "+c.last+"\n\ndata: [DONE]\n\n")
 		u := s.Usage()
-		if !u.Final || u.Input != c.input || u.CacheRead != c.read || u.Output != c.output || u.Reasoning != c.reasoning {
+		if !u.Final || u.Input != c.input || u.CacheRead != c.read || u.Output != c.output ||
+			u.Reasoning != c.reasoning {
 			t.Errorf("%s: usage %+v", name, u)
 		}
 		costs := p.Settlement(call, p.Upper(call), u)
@@ -100,9 +101,11 @@ func TestLikeOpenAIRefusals(t *testing.T) {
 		"xai, credit":     {"xai", 429, nil, spent, llm.Credit, "", credit},
 		"xai, wrong call": {"xai", 400, nil, `{"code":"Client specified an invalid argument","error":"x"}`, llm.NotQuota, "", time.Time{}},
 		"mistral":         {"mistral", 429, nil, limited, llm.PerMinute, "", minute},
-		"mistral, hint":   {"mistral", 429, http.Header{"Retry-After": {"7"}}, limited, llm.PerMinute, "", now.Add(7 * time.Second)},
+		"mistral, hint": {"mistral", 429, http.Header{"Retry-After": {"7"}}, limited, llm.PerMinute, "",
+			now.Add(7 * time.Second)},
 		"mistral, not of the plan": {
-			"mistral", 429, http.Header{"X-Ratelimit-Limit-Req-Minute": {"0"}}, limited, llm.NotOffered, "", now.Add(24 * time.Hour),
+			"mistral", 429, http.Header{"X-Ratelimit-Limit-Req-Minute": {"0"}}, limited, llm.NotOffered, "",
+			now.Add(24 * time.Hour),
 		},
 		"mistral, month": {
 			"mistral", 429, http.Header{
@@ -124,7 +127,8 @@ func TestLikeOpenAIRefusals(t *testing.T) {
 			now.Add(8 * time.Second),
 		},
 		"groq, day": {
-			"groq", 429, nil, strings.Replace(groq, "%s", "day", 1), llm.PerDay, llm.UnitTokens, now.Add(7060 * time.Millisecond),
+			"groq", 429, nil, strings.Replace(groq, "%s", "day", 1), llm.PerDay, llm.UnitTokens,
+			now.Add(7060 * time.Millisecond),
 		},
 		"groq, flex": {"groq", 498, nil, `{"error":{"message":"capacity"}}`, llm.Overload, "", time.Time{}},
 		"together, requests": {
@@ -154,7 +158,8 @@ func TestLikeOpenAIRefusals(t *testing.T) {
 		}
 	}
 	for _, body := range []string{spent, groq} {
-		if got := string(llm.WithoutAccount([]byte(body), nil)); strings.Contains(got, "16f2151a") || strings.Contains(got, "01abcdef") {
+		if got := string(llm.WithoutAccount([]byte(body), nil)); strings.Contains(got, "16f2151a") ||
+			strings.Contains(got, "01abcdef") {
 			t.Errorf("the account is in %s", got)
 		}
 	}

@@ -129,7 +129,8 @@ func (t *Prices) price(c *Call) (Price, error) {
 			return p, nil
 		}
 	}
-	if c.Operation == OpModerations && slices.ContainsFunc(free, func(prefix string) bool { return strings.HasPrefix(c.Model, prefix) }) {
+	if c.Operation == OpModerations && slices.ContainsFunc(free,
+		func(prefix string) bool { return strings.HasPrefix(c.Model, prefix) }) {
 		return Price{}, nil
 	}
 	return Price{}, fmt.Errorf("llm: model %.80q has no price: add one for it or for its family %.80q", c.Model,

@@ -221,7 +221,8 @@ func (c *Client) begin(ctx context.Context, call *Call) (*running, error) {
 	g, err := c.take(ctx, call)
 	if err != nil {
 		c.observe(&Event{
-			ID: id, Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels, Outcome: NotGranted,
+			ID: id, Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels,
+			Outcome:  NotGranted,
 			Estimate: call.Costs, Err: err, Asked: began, Queued: time.Since(began),
 		})
 		return nil, err
@@ -265,7 +266,8 @@ func (c *Client) turnedAway(call *Call, id uint64, began time.Time, open *Circui
 		Recovery: time.Now().Add(open.RetryAfter),
 	}
 	c.observe(&Event{
-		ID: id, Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels, Outcome: TurnedAway,
+		ID: id, Model: call.Model, Series: call.Series, Priority: call.Priority, Labels: call.Labels,
+		Outcome:  TurnedAway,
 		Estimate: call.Costs, Err: err, Asked: began, Queued: time.Since(began),
 	})
 	return err

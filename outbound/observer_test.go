@@ -61,7 +61,8 @@ func TestObserversAreToldBothEnds(t *testing.T) {
 		}
 		_, _ = outbound.Do(t.Context(), c, call, made)
 		if want := []string{
-			"first asking", "second asking", "first granted", "second granted", "first open", "second open", "first ended",
+			"first asking", "second asking", "first granted", "second granted", "first open", "second open",
+			"first ended",
 			"second ended", "first failed", "second failed",
 		}; !slices.Equal(heard, want) {
 			t.Errorf("heard %q, want %q", heard, want)

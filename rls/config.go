@@ -26,7 +26,9 @@ const (
 type ConfigOptions struct {
 	Windows Windows
 	Merge   bool // files may add to a domain of another file, as with MERGE_DOMAIN_CONFIG; otherwise that is a mistake
-	Leased  bool // processes decide with units that they took ahead, see [drawgate.Policy], where a rate is large enough
+	// processes decide with units that they took ahead, see [drawgate.Policy], where a rate is
+	// large enough
+	Leased bool
 }
 
 // Config is a checked set of rate limits in the format of envoyproxy/ratelimit: domains with trees

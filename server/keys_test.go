@@ -23,7 +23,8 @@ var madeSecrets atomic.Int64
 // keyBook returns the keys of a store.
 func keyBook(t *testing.T, s store.Store) *virtualkey.Book {
 	t.Helper()
-	b, err := virtualkey.Open(t.Context(), s, func() string { return fmt.Sprint("dg_secret_", madeSecrets.Add(1)) }, nil)
+	b, err := virtualkey.Open(t.Context(), s, func() string { return fmt.Sprint("dg_secret_", madeSecrets.Add(1)) },
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,8 @@ func keyBook(t *testing.T, s store.Store) *virtualkey.Book {
 
 // token is an access token of a test.
 func accessToken(name, tenant string, role server.Role) server.Token {
-	return server.Token{Name: name, Secret: "secret-of-" + name + "-0123456789", Roles: []server.Role{role}, Tenant: tenant}
+	return server.Token{Name: name, Secret: "secret-of-" + name + "-0123456789", Roles: []server.Role{role},
+		Tenant: tenant}
 }
 
 // status sends a request with an access token, and returns the status of the answer.
@@ -60,10 +62,11 @@ func TestOnlyAdministratorsChangeKeys(t *testing.T) {
 	t.Parallel()
 	book := keyBook(t, memstore.New(nil))
 	log := &syncbuffer.Buffer{}
-	f := setup{options: &server.Options{Keys: book, Logger: slog.New(slog.NewTextHandler(log, nil)), Tokens: []server.Token{
-		accessToken("ops", "", server.RoleAdmin), accessToken("bound", "t", server.RoleAdmin),
-		accessToken("reader", "", server.RoleRead), accessToken("taker", "", server.RoleTake),
-	}}}.start(t)
+	f := setup{options: &server.Options{Keys: book, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Tokens: []server.Token{
+			accessToken("ops", "", server.RoleAdmin), accessToken("bound", "t", server.RoleAdmin),
+			accessToken("reader", "", server.RoleRead), accessToken("taker", "", server.RoleTake),
+		}}}.start(t)
 	k, secret, err := book.Create(t.Context(), "", "alice", api.KeySettings{})
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +148,8 @@ func TestHostileBodiesOfKeys(t *testing.T) {
 			t.Errorf("create %.60q: %d %s", body, got, p.Detail)
 		}
 	}
-	for _, body := range []string{``, `{}`, `{"version":0}`, `{"version":2}`, `{"version":1,"name":"bob"}`, `{"version":"1"}`} {
+	for _, body := range []string{``, `{}`, `{"version":0}`, `{"version":2}`, `{"version":1,"name":"bob"}`,
+		`{"version":"1"}`} {
 		if got := f.do("PUT", "/v1/keys/alice", body, &p); got < 400 || got > 422 {
 			t.Errorf("change %.60q: %d %s", body, got, p.Detail)
 		}
@@ -155,13 +159,15 @@ func TestHostileBodiesOfKeys(t *testing.T) {
 			t.Errorf("rotate %.60q: %d %s", body, got, p.Detail)
 		}
 	}
-	for _, path := range []string{"/v1/keys/bob", "/v1/keys/%23", "/v1/keys/a%2Fb", "/v1/keys/key:alice", "/v1/keys/..%2Fhead"} {
+	for _, path := range []string{"/v1/keys/bob", "/v1/keys/%23", "/v1/keys/a%2Fb", "/v1/keys/key:alice",
+		"/v1/keys/..%2Fhead"} {
 		if got := f.do("GET", path, "", &p); got != http.StatusNotFound || p.Code != api.CodeUnknownKey {
 			t.Errorf("%s: %d %s", path, got, p.Code)
 		}
 	}
 	var all api.KeysAnswer
-	if f.do("GET", "/v1/keys", "", &all); len(all.Keys) != 1 || all.Keys[0].Version != 1 || all.Keys[0].Name != "alice" {
+	if f.do("GET", "/v1/keys", "", &all); len(all.Keys) != 1 || all.Keys[0].Version != 1 ||
+		all.Keys[0].Name != "alice" {
 		t.Errorf("%+v", all)
 	}
 }

@@ -127,7 +127,8 @@ var schemas = map[string]any{
 	"IncidentsAnswer": api.IncidentsAnswer{}, "ProgressLine": api.ProgressLine{}, "Progress": api.Progress{},
 	"WaitingAnswer": api.WaitingAnswer{}, "WaitingLine": api.WaitingLine{}, "LineEntry": api.LineEntry{},
 	"RefusalsAnswer": api.RefusalsAnswer{}, "Refusal": api.Refusal{},
-	"Key": api.Key{}, "KeySecret": api.KeySecret{}, "KeyWithSecret": api.KeyWithSecret{}, "KeysAnswer": api.KeysAnswer{},
+	"Key": api.Key{}, "KeySecret": api.KeySecret{}, "KeyWithSecret": api.KeyWithSecret{},
+	"KeysAnswer":       api.KeysAnswer{},
 	"CreateKeyRequest": api.CreateKeyRequest{}, "ChangeKeyRequest": api.ChangeKeyRequest{},
 	"RotateKeyRequest": api.RotateKeyRequest{}, "KeyEvent": api.KeyEvent{}, "KeyField": api.KeyField{},
 	"KeyEventsAnswer": api.KeyEventsAnswer{},
@@ -535,7 +536,8 @@ func TestOpenAPIKnowsHowLongALineIs(t *testing.T) {
 	schemas := document(t).Components.Schemas
 	line := schemas["StatusAnswer"].Value.Properties["line"].Value
 	tickets := schemas["WaitingLine"].Value.Properties["tickets"].Value
-	if line.MaxItems == nil || *line.MaxItems != record.MaxTickets || tickets.Max == nil || *tickets.Max != record.MaxTickets {
+	if line.MaxItems == nil || *line.MaxItems != record.MaxTickets || tickets.Max == nil ||
+		*tickets.Max != record.MaxTickets {
 		t.Errorf("at most %v entries and %v tickets, want %d", line.MaxItems, tickets.Max, record.MaxTickets)
 	}
 }

@@ -60,7 +60,8 @@ func spendQuery(r *http.Request, now time.Time) (q present.SpendQuery, p *api.Pr
 		case "to":
 			q.Last, err = present.SpendDay(v)
 		case "by":
-			q.By = slices.DeleteFunc(strings.Split(strings.Join(values, ","), ","), func(s string) bool { return s == "" })
+			q.By = slices.DeleteFunc(strings.Split(strings.Join(values, ","), ","),
+				func(s string) bool { return s == "" })
 		case "team":
 			q.Team = &v
 		case "key":

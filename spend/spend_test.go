@@ -220,7 +220,8 @@ func TestManyModels(t *testing.T) {
 	if len(seen) != spend.MaxModels+1 || !seen[spend.Other] || seen[strings.Repeat("m", 101)] {
 		t.Errorf("%d models", len(seen))
 	}
-	if m := c.book.Meter(t.Context(), spend.Meter{Upstream: "another", Model: "model 400"}, now); m.Model != "model 400" {
+	if m := c.book.Meter(t.Context(), spend.Meter{Upstream: "another", Model: "model 400"},
+		now); m.Model != "model 400" {
 		t.Errorf("another upstream's model is %q", m.Model)
 	}
 	if m := c.book.Meter(t.Context(), spend.Meter{Upstream: "u", Model: "model 400"}, now.AddDate(0, 0, 1)); m.Model !=
@@ -320,7 +321,8 @@ func TestClockThatWasAhead(t *testing.T) {
 	m("first", time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
 	for day := range 3 {
 		for i := range spend.MaxModels {
-			if got := m(fmt.Sprint(day, " ", i), time.Date(2026, 11, 28+day, 0, 0, 0, 0, time.UTC)); got == spend.Other {
+			if got := m(fmt.Sprint(day, " ", i),
+				time.Date(2026, 11, 28+day, 0, 0, 0, 0, time.UTC)); got == spend.Other {
 				t.Fatalf("day %d: model %d is not told apart", day, i)
 			}
 		}
@@ -334,7 +336,8 @@ func TestClockThatSteps(t *testing.T) {
 	c := newCounter(t, memstore.New(nil), "UTC")
 	noon := time.Now().UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)
 	call := func(days int) (end func()) {
-		m := c.book.Meter(t.Context(), spend.Meter{Team: "t", Key: "k", Upstream: "u", Model: "m"}, noon.AddDate(0, 0, days))
+		m := c.book.Meter(t.Context(), spend.Meter{Team: "t", Key: "k", Upstream: "u", Model: "m"},
+			noon.AddDate(0, 0, days))
 		tenant, key := m.Bucket()
 		u := spend.Units{Requests: 1, Micros: 9}
 		d, r, err := c.lim.Take(t.Context(), drawgate.Request{
@@ -373,7 +376,8 @@ func TestNamesInKeys(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("中", 100)
 	seen := map[string]bool{}
-	for _, name := range append(names, long, long+"1", "a"+strings.Repeat("中", 33), "\xff\xfe", strings.Repeat("\xff", 200)) {
+	for _, name := range append(names, long, long+"1", "a"+strings.Repeat("中", 33), "\xff\xfe",
+		strings.Repeat("\xff", 200)) {
 		m := spend.Meter{Day: "2026-11-28", Team: name, Key: name, Upstream: name, Model: name}
 		_, key := m.Bucket()
 		if drawgate.BoundedKey(key) != key || seen[key] {

@@ -114,7 +114,10 @@ var notLinted = map[string]string{}
 // promlint accepts the names of all metrics.
 func TestNamesPassPromlint(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, &telemetry.Options{Lines: func() []drawgate.Line { return []drawgate.Line{{Waiting: 1, Tickets: 1}} }})
+	r := newRig(t, &telemetry.Options{Lines: func() []drawgate.Line {
+		return []drawgate.Line{{Waiting: 1,
+			Tickets: 1}}
+	}})
 	r.m.Declare(engine.Policy{Policy: tiers("p", 1)})
 	allow(t, r.limiter(tiers("p", 1)), "k", 2)
 	for i, report := 0, reportCalls(r.m); i < 7; i++ {

@@ -357,7 +357,8 @@ func (b *Book) List(ctx context.Context) ([]*Key, error) {
 	if err := b.Look(ctx); err != nil {
 		return nil, unavailable(err)
 	}
-	return slices.SortedFunc(maps.Values(b.state.Load().keys), func(x, y *Key) int { return cmp.Compare(x.Name, y.Name) }),
+	return slices.SortedFunc(maps.Values(b.state.Load().keys),
+			func(x, y *Key) int { return cmp.Compare(x.Name, y.Name) }),
 		nil
 }
 

@@ -91,8 +91,10 @@ func TestKeysSurviveARestart(t *testing.T) {
 	p, end := reopen()
 	expires := time.Date(2030, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	want := api.KeySettings{
-		Team: "blue", User: "u", Class: "c", Priority: 3, Models: []string{"openai/*"}, Others: []string{"openai/v1/files"},
-		Paths: []string{"openai/v1/*"}, Addresses: []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}, Expires: &expires,
+		Team: "blue", User: "u", Class: "c", Priority: 3, Models: []string{"openai/*"},
+		Others: []string{"openai/v1/files"},
+		Paths:  []string{"openai/v1/*"}, Addresses: []string{"10.0.0.0/8", "192.0.2.7",
+			"2001:db8::/32"}, Expires: &expires,
 	}
 	k, secret, err := p.Create(t.Context(), "ops", "alice", want)
 	if err != nil {
@@ -109,7 +111,8 @@ func TestKeysSurviveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	want.Disabled = true
-	if asJSON(t, got.KeySettings) != strings.Replace(asJSON(t, want), "2030-01-02T03:04:05+01:00", "2030-01-02T02:04:05Z", 1) {
+	if asJSON(t, got.KeySettings) != strings.Replace(asJSON(t, want), "2030-01-02T03:04:05+01:00",
+		"2030-01-02T02:04:05Z", 1) {
 		t.Errorf("after a restart: %s", asJSON(t, got.KeySettings))
 	}
 	if !p.valid(secret) || got.Version != k.Version+1 || got.By != "night shift" || len(got.Networks()) != 3 {

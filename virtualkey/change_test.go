@@ -174,7 +174,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 		return nil
 	})
 	for _, name := range []string{
-		"", "in the file", "corp#alice", "#", "a/b", `a\b`, `a"b`, "a\nb", "a\x00b", " a", "a ", "a\u200bb", "a\xffb", ".", "..",
+		"", "in the file", "corp#alice", "#", "a/b", `a\b`, `a"b`, "a\nb", "a\x00b", " a", "a ", "a\u200bb", "a\xffb",
+		".", "..",
 		strings.Repeat("n", 129),
 	} {
 		_, _, err := p.Create(t.Context(), "ops", name, api.KeySettings{})
@@ -230,7 +231,8 @@ func TestTheLargestChangesFit(t *testing.T) {
 	long := func(c string) string { return strings.Repeat(c, 256/len(c)) }
 	list := slices.Repeat([]string{long("&")}, 100)
 	a := api.KeySettings{
-		Team: long("é"), User: long("<"), Class: long("日"), Priority: 9, Models: list, Others: list[:50], Paths: list[:50],
+		Team: long("é"), User: long("<"), Class: long("日"), Priority: 9, Models: list, Others: list[:50],
+		Paths:     list[:50],
 		Addresses: slices.Repeat([]string{"2001:db8:1111:2222:3333:4444:5555:6666/127"}, 100),
 	}
 	b := api.KeySettings{Team: long("!"), User: long("ü"), Class: long("."), Models: list[:1], Disabled: true}
@@ -298,11 +300,13 @@ func TestKeysAreReadAsTheyWereWritten(t *testing.T) {
 	s.put(t, "head", `{"n":7,"stamp":"s"}`)
 	p := open(t, s)
 	k := p.has("alice")
-	if k == nil || k.Team != "blue" || k.Version != 7 || k.Secrets[0].Sum[0] != 0x0a || k.Secrets[0].Until.Year() != 2027 ||
+	if k == nil || k.Team != "blue" || k.Version != 7 || k.Secrets[0].Sum[0] != 0x0a ||
+		k.Secrets[0].Until.Year() != 2027 ||
 		k.Expires.Year() != 2030 || k.By != "ops" || k.Limits["per-key"]["budget"] != 5_000_000 {
 		t.Fatalf("%+v", k)
 	}
-	if events, err := p.Events(t.Context(), "alice", 10); err != nil || len(events) != 1 || events[0].Op != api.KeyChanged {
+	if events, err := p.Events(t.Context(), "alice", 10); err != nil || len(events) != 1 ||
+		events[0].Op != api.KeyChanged {
 		t.Errorf("the history: %+v, %v", events, err)
 	}
 }

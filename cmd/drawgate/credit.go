@@ -130,7 +130,8 @@ func (p *prepaid) find(f *creditFlags, key string) error {
 	for _, info := range p.engine.Policies() {
 		for i := range info.Policy.Limits {
 			l := &info.Policy.Limits[i]
-			if l.Every != drawgate.Total || f.policy != "" && f.policy != info.Name || f.limit != "" && f.limit != l.Name {
+			if l.Every != drawgate.Total || f.policy != "" && f.policy != info.Name ||
+				f.limit != "" && f.limit != l.Name {
 				continue
 			}
 			have = append(have, info.Name+"."+l.Name)

@@ -38,7 +38,8 @@ func (a *app) askKeys(cmd *cobra.Command, f func(context.Context, *client.Client
 }
 
 // keySettings are the names of keySettingFlags.
-var keySettings = []string{"team", "user", "class", "priority", "models", "others", "paths", "addresses", "expires", "limits"}
+var keySettings = []string{"team", "user", "class", "priority", "models", "others", "paths", "addresses", "expires",
+	"limits"}
 
 // keySettingFlags are settings of a key as flags.
 type keySettingFlags struct {
@@ -63,7 +64,8 @@ func (f *keySettingFlags) add(flags *pflag.FlagSet) {
 // settings returns those of a key with what the flags say that were given.
 func (f *keySettingFlags) settings(flags *pflag.FlagSet, s api.KeySettings) (api.KeySettings, error) {
 	for name, set := range map[string]func(){
-		"team": func() { s.Team = f.s.Team }, "user": func() { s.User = f.s.User }, "class": func() { s.Class = f.s.Class },
+		"team": func() { s.Team = f.s.Team }, "user": func() { s.User = f.s.User },
+		"class":    func() { s.Class = f.s.Class },
 		"priority": func() { s.Priority = f.s.Priority }, "models": func() { s.Models = f.s.Models },
 		"others": func() { s.Others = f.s.Others }, "paths": func() { s.Paths = f.s.Paths },
 		"addresses": func() { s.Addresses = f.s.Addresses },
@@ -226,7 +228,8 @@ given, so that callers can change theirs without a lost call. ` + keysAtServer,
 }
 
 // keyOneCmd makes a command that does one thing with one key.
-func (a *app) keyOneCmd(verb, short, long string, do func(*client.Client, context.Context, string) (api.Key, error)) *cobra.Command {
+func (a *app) keyOneCmd(verb, short, long string,
+	do func(*client.Client, context.Context, string) (api.Key, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:     verb + " NAME",
 		Short:   short,

@@ -41,7 +41,8 @@ envoy: {leased: true, configs: `+files+`}
 	}}
 	for what, ask := range map[string]func() bool{
 		"forward-auth": func() bool {
-			code, _ := asked(v, "127.0.0.1:5", "X-Forwarded-Method: GET", "X-Forwarded-Uri: /", "X-Forwarded-For: 192.0.2.1")
+			code, _ := asked(v, "127.0.0.1:5", "X-Forwarded-Method: GET", "X-Forwarded-Uri: /",
+				"X-Forwarded-For: 192.0.2.1")
 			return code == http.StatusOK
 		},
 		"envoy": func() bool {

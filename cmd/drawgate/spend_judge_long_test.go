@@ -41,8 +41,9 @@ func (s *spenders) judge() {
 		for i := range calls {
 			m := spend.Meter(calls[i].Of)
 			listed[m] = plus(listed[m], spend.Units{
-				Requests: 1, PromptTokens: calls[i].Units["prompt_tokens"], AnswerTokens: calls[i].Units["answer_tokens"],
-				Micros: calls[i].Units["usd_micros"],
+				Requests: 1, PromptTokens: calls[i].Units["prompt_tokens"],
+				AnswerTokens: calls[i].Units["answer_tokens"],
+				Micros:       calls[i].Units["usd_micros"],
 			})
 		}
 	}
@@ -102,7 +103,8 @@ func (s *spenders) shown() (all map[spend.Meter]spend.Units, open int64) {
 
 // compare checks that meters without calls that are listed have what was billed and what the
 // ledgers tell, and that others differ by no more than these calls reserved.
-func (s *spenders) compare(shown map[spend.Meter]spend.Units, reported *audit.Spent, listed map[spend.Meter]spend.Units) {
+func (s *spenders) compare(shown map[spend.Meter]spend.Units, reported *audit.Spent,
+	listed map[spend.Meter]spend.Units) {
 	s.Helper()
 	bill, ledgers := maps.Clone(s.biller.bill), map[spend.Meter]spend.Units{}
 	for m, u := range s.biller.edge {
@@ -189,7 +191,10 @@ func (s *spenders) inAll(bill, ledgers, shown, listed map[spend.Meter]spend.Unit
 		return sums(of, func(m spend.Meter) spend.Meter { return spend.Meter{Day: m.Day} })
 	}
 	b, l, g, r := byDay(bill), byDay(ledgers), byDay(shown), byDay(listed)
-	for _, m := range slices.SortedFunc(maps.Keys(b), func(x, y spend.Meter) int { return strings.Compare(x.Day, y.Day) }) {
+	for _, m := range slices.SortedFunc(maps.Keys(b), func(x, y spend.Meter) int {
+		return strings.Compare(x.Day,
+			y.Day)
+	}) {
 		s.Logf("%s: billed %+v, in the ledgers %+v, shown %+v; calls that are listed reserved %+v", m.Day, b[m],
 			l[m], g[m], r[m])
 	}

@@ -85,8 +85,10 @@ func (a *app) checkSpend(ctx context.Context, q *client.SpendQuery, ledgers []st
 		return spendError(err)
 	}
 	c := spendCheck{
-		From: p.First.Format(time.DateOnly), To: p.Last.Format(time.DateOnly), Calls: reported.Calls, OtherCalls: reported.Others,
-		MissingLine: reported.Missing, Unended: []unendedCall{}, Doubtful: []unendedCall{}, Differences: []spendDifference{},
+		From: p.First.Format(time.DateOnly), To: p.Last.Format(time.DateOnly), Calls: reported.Calls,
+		OtherCalls:  reported.Others,
+		MissingLine: reported.Missing, Unended: []unendedCall{}, Doubtful: []unendedCall{},
+		Differences: []spendDifference{},
 	}
 	reported.Between(c.From, c.To)
 	for i := range reported.Unended {

@@ -84,7 +84,8 @@ func (b keyBench) secretIn(out string) string {
 func call(d *daemon, secret string) int {
 	d.t.Helper()
 	r, err := d.ask(d.public+"/openai/v1/chat/completions", map[string]any{
-		"model": "gpt-4.1-mini", "max_tokens": 5, "messages": []any{map[string]any{"role": "user", "content": "Hello!"}},
+		"model": "gpt-4.1-mini", "max_tokens": 5, "messages": []any{map[string]any{"role": "user",
+			"content": "Hello!"}},
 	}, "Content-Type: application/json", "Authorization: Bearer "+secret)
 	if err != nil {
 		d.t.Fatal(err)
@@ -157,7 +158,8 @@ func TestKeysOfTheStoreAreSharedAndKept(t *testing.T) {
 			want(two, "a key after a restart", newer, http.StatusOK)
 			want(two, "a secret that was replaced, after a restart", bob, http.StatusUnauthorized)
 
-			for who, token := range map[string]string{"a key": newer, "a reader": "read-0123456789abcdef", "nobody": "x"} {
+			for who, token := range map[string]string{"a key": newer, "a reader": "read-0123456789abcdef",
+				"nobody": "x"} {
 				r, err := two.ask(two.admin+"/v1/keys", nil, "Authorization: Bearer "+token)
 				if err != nil || r.code != http.StatusUnauthorized && r.code != http.StatusForbidden {
 					t.Errorf("%s sees the keys: %d %v", who, r.code, err)
@@ -228,8 +230,9 @@ func (b keyBench) amounts(one, two *daemon) {
 		b.t.Errorf("the list and the history:\n%s%s", list, history)
 	}
 	for want, limits := range map[string]string{
-		`unknown policy "pre-key"`: "pre-key/calls=1", "amount 0 of": "per-key/calls=0", `has no limit "call"`: "per-key/call=1",
-		"no rule applies": "spare/rpm=1", "is not of the form": "calls=1", "names per-key/calls twice": "per-key/calls=1,per-key/calls=2",
+		`unknown policy "pre-key"`: "pre-key/calls=1", "amount 0 of": "per-key/calls=0",
+		`has no limit "call"`: "per-key/call=1",
+		"no rule applies":     "spare/rpm=1", "is not of the form": "calls=1", "names per-key/calls twice": "per-key/calls=1,per-key/calls=2",
 	} {
 		cmd := b.command("key", "change", "carol", "--limits", limits, "--server", one.admin)
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {

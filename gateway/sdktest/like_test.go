@@ -57,7 +57,8 @@ func TestOllamasOwnAPI(t *testing.T) {
 		return p
 	}, "a-model"}, setup{})
 	e := b.call(python(t, "ollama"), job{Prompt: steer}).Error
-	if e == nil || e.Type != "ResponseError" || e.Status != http.StatusNotFound || !strings.Contains(e.Message, "does not pass on POST calls") {
+	if e == nil || e.Type != "ResponseError" || e.Status != http.StatusNotFound ||
+		!strings.Contains(e.Message, "does not pass on POST calls") {
 		t.Errorf("got %+v, want a ResponseError that says why", e)
 	}
 	if n := len(b.sim.Calls()); n != 0 {

@@ -120,7 +120,8 @@ func keepingGateway(t *testing.T) string {
 	store := memstore.New(nil)
 	t.Cleanup(func() { store.Close() })
 	e, err := engine.New(store, engine.Config{Policies: []engine.Policy{
-		{Policy: drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1000, time.Hour)}}},
+		{Policy: drawgate.Policy{Name: "quota", Limits: []drawgate.Limit{drawgate.RollingLimit("rpm", 1000,
+			time.Hour)}}},
 		{Policy: gateway.OwnedPolicy(), Base: true},
 	}}, nil)
 	if err != nil {

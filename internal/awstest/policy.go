@@ -15,7 +15,8 @@ func Gemini() drawgate.Policy {
 		Limits: []drawgate.Limit{
 			drawgate.BucketLimit("rpm", requests, time.Minute, requests),
 			drawgate.BucketLimit("tpm", tokens, time.Minute, tokens).Of("input_tokens"),
-			drawgate.CalendarLimit("rpd", perDay, drawgate.Day, "America/Los_Angeles").WithHeadroom(drawgate.Share{Units: 1}),
+			drawgate.CalendarLimit("rpd", perDay, drawgate.Day,
+				"America/Los_Angeles").WithHeadroom(drawgate.Share{Units: 1}),
 		},
 		Wait: drawgate.Wait{Backoff: []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}},
 		// While the store is unavailable, a process that starts goes on with a part of its share.

@@ -169,7 +169,9 @@ func (a *Account) Give(ctx context.Context, s store.Store, c *Credit) (sum int64
 }
 
 // has reports whether an account has a credit, and what was credited in all.
-func (a *Account) has(ctx context.Context, s store.Store, c *Credit, limits []store.Limit) (sum int64, has bool, err error) {
+func (a *Account) has(ctx context.Context, s store.Store, c *Credit, limits []store.Limit) (sum int64,
+	has bool, err error,
+) {
 	is, err := a.states(ctx, s, limits...)
 	if err != nil {
 		return 0, false, err

@@ -44,15 +44,19 @@ type item struct {
 	plain   bool          // chargeItem: the store does not accept it with an id
 	several bool          // cancelItem: several messages that may open the grant were not answered
 	of      *reservation  // cancelItem of a reservation that was given here, or nil
-	untold  bool          // cancelItem: the store may count what was used twice until it is carried out, and no decision said so
-	found   bool          // cancelItem: it ended a hold, or gave back what one had left
-	last    int64         // cancelItem: the latest end that the hold may have had there
+	// cancelItem: the store may count what was used twice until it is carried out, and no decision
+	// said so
+	untold bool
+	found  bool  // cancelItem: it ended a hold, or gave back what one had left
+	last   int64 // cancelItem: the latest end that the hold may have had there
 	// cancelItem, chargeItem: messages on their way may open the grant until then; replayItem: see
 	// mayPass; on the own clock
-	until     int64
-	spent     bool  // cancelItem: it has been carried out; pauseItem: it was ended here
-	recovers  bool  // pauseItem, unpauseItem: the store had it before
-	end       int64 // renewItem, traceItem: the end that was asked for; chargedItem, cancelItem: of the hold, see reservation.ends
+	until    int64
+	spent    bool // cancelItem: it has been carried out; pauseItem: it was ended here
+	recovers bool // pauseItem, unpauseItem: the store had it before
+	// renewItem, traceItem: the end that was asked for; chargedItem, cancelItem: of the hold, see
+	// reservation.ends
+	end       int64
 	doubt     int64 // cancelItem: a copy of it may arrive until then, on the own clock
 	notBefore int64 // on the own clock
 	inFlight  bool

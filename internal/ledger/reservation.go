@@ -17,11 +17,12 @@ type reservation struct {
 	given   int64 // when it was given here, on the store's clock; 0: the store gave it
 	end     int64 // end of the hold, on the store's clock
 
-	name    string            // its id at the store, where another grant has its own; "": its own
-	stored  bool              // the store has it
-	unsure  bool              // the store was asked for it and did not answer: it may have it
-	said    bool              // its decision said that the store may have it
-	ends    int64             // given here: when the hold ends at the store; if unsure: no earlier, if it has it; 0: unknown
+	name   string // its id at the store, where another grant has its own; "": its own
+	stored bool   // the store has it
+	unsure bool   // the store was asked for it and did not answer: it may have it
+	said   bool   // its decision said that the store may have it
+	// given here: when the hold ends at the store; if unsure: no earlier, if it has it; 0: unknown
+	ends    int64
 	until   int64             // if unsure: messages on their way may open it until then, on the own clock
 	charged bool              // given here; its units were charged to the store, which does not have it
 	last    *store.Settlement // how it ended

@@ -153,7 +153,8 @@ func Judge(t *testing.T, stores []store.Store, lasts time.Duration) {
 			slices.Sort(late)
 			used := float64(len(all)) / of.rate / lasts.Seconds()
 			t.Logf("%s, %d and 7 times %d: %d served, %.1f %% used, %d overtaken, %d of them by 100 ms, started %d µs after the grant (p99), nobody for %d ms", name,
-				waiters[0], waiters[1], len(all), 100*used, Overtaken(all), Passed(all), late[len(late)*99/100], gap/1000)
+				waiters[0], waiters[1], len(all), 100*used, Overtaken(all), Passed(all), late[len(late)*99/100],
+				gap/1000)
 			if float64(of.order(all)) > of.most*float64(len(all)) || used < of.least {
 				t.Errorf("%s: too many overtaken, or too little used", name)
 			}

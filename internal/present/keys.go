@@ -21,7 +21,8 @@ func WriteKeys(w io.Writer, list []api.Key, now time.Time) {
 	for i := range list {
 		k := &list[i]
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", k.Name, orDash(k.Team), keyState(k, now),
-			orDash(strings.Join(k.Models, ", ")), orDash(strings.Join(k.LimitTexts(), ", ")), k.Version, Instant(k.Changed), orDash(k.By))
+			orDash(strings.Join(k.Models, ", ")), orDash(strings.Join(k.LimitTexts(), ", ")), k.Version,
+			Instant(k.Changed), orDash(k.By))
 	}
 	_ = t.Flush()
 }

@@ -11,7 +11,8 @@ import (
 // Progress converts the progress of a waiting take to its wire form.
 func Progress(p *drawgate.Progress) api.Progress {
 	return api.Progress{
-		Place: p.Place, Others: p.Others, Reason: reason(p.Reason, p.Held), Policy: p.Policy, Limit: p.Limit, Pause: p.Pause,
+		Place: p.Place, Others: p.Others, Reason: reason(p.Reason, p.Held), Policy: p.Policy, Limit: p.Limit,
+		Pause:      p.Pause,
 		EstimateMS: Millis(p.Estimate), WaitedMS: Millis(p.Waited),
 	}
 }

@@ -35,7 +35,8 @@ func many(tb testing.TB, spec Spec, need int64) (b *lineOf, now int64) {
 	tb.Helper()
 	b, now = &lineOf{specs: []Spec{spec}}, 10_000*sec
 	for i := range 8 {
-		if v := b.ask(now, &Take{ID: fmt.Sprint("low", i), Grant: 7, Hold: 3600 * sec}, spec.Effective[0]/8); !v.Allowed {
+		if v := b.ask(now, &Take{ID: fmt.Sprint("low", i), Grant: 7, Hold: 3600 * sec},
+			spec.Effective[0]/8); !v.Allowed {
 			tb.Fatal("refused")
 		}
 	}
@@ -96,7 +97,8 @@ func TestKeptShareOfShortCalls(t *testing.T) {
 				lows = lows[:0]
 				for i := range mine { // as many of low priority as can be
 					id := fmt.Sprint("low", number)
-					v := b.ask(now, &Take{ID: id, Grant: 7, Hold: hold, Place: &Place{Number: mine[i], Waited: 600 * sec}}, 1)
+					v := b.ask(now, &Take{ID: id, Grant: 7, Hold: hold,
+						Place: &Place{Number: mine[i], Waited: 600 * sec}}, 1)
 					if v.Allowed {
 						number++
 						mine[i], lows = number, append(lows, id)

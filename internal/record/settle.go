@@ -34,7 +34,8 @@ func Settle(asks []Ask, id string, grant uint64, cancel bool, now int64) (settle
 func (a *Ask) chargeRest(o *Open, now int64) {
 	for j := range a.Specs {
 		s, n := &a.Specs[j], a.N[j]
-		if n <= 0 || s.Kind == Concurrency || slices.ContainsFunc(o.Parts, func(p Part) bool { return p.Limit == s.ID }) {
+		if n <= 0 || s.Kind == Concurrency || slices.ContainsFunc(o.Parts,
+			func(p Part) bool { return p.Limit == s.ID }) {
 			continue
 		}
 		a.Rec.ensure(a.Specs, j, now).enter(s, now, 0, n)

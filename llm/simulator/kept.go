@@ -133,7 +133,8 @@ func (x *exchange) keptAnswer() (int, any) {
 	}
 	thing := x.s.kept[k.id]
 	if thing == nil || thing.about["object"] != kind {
-		return http.StatusNotFound, openAIError(fmt.Sprintf("No such %s: '%s'.", kind, k.id), "invalid_request_error", "id", nil)
+		return http.StatusNotFound, openAIError(fmt.Sprintf("No such %s: '%s'.", kind, k.id), "invalid_request_error",
+			"id", nil)
 	}
 	switch {
 	case k.method == http.MethodDelete && k.action == "":
@@ -148,5 +149,6 @@ func (x *exchange) keptAnswer() (int, any) {
 	case k.method == http.MethodPost && !k.files && k.action == "cancel":
 		return http.StatusBadRequest, openAIError("Cannot cancel a synchronous response.", "invalid_request_error", nil, nil)
 	}
-	return http.StatusMethodNotAllowed, openAIError("Not allowed.", "invalid_request_error", nil, "method_not_supported")
+	return http.StatusMethodNotAllowed, openAIError("Not allowed.", "invalid_request_error", nil,
+		"method_not_supported")
 }

@@ -38,7 +38,8 @@ var mistralDialect = likeOpenAI(Mistral, func(d *dialect) {
 	d.refuse = wording{
 		body: func(status int, message, kind string, code any) object {
 			return object{
-				"object": "error", "message": message, "type": kind, "param": nil, "code": code, "raw_status_code": status,
+				"object": "error", "message": message, "type": kind, "param": nil, "code": code,
+				"raw_status_code": status,
 			}
 		},
 		quota: func(*exchange, Refusal, http.Header) (message, kind string) {

@@ -184,15 +184,18 @@ func TestSettlementsLeaveNothing(t *testing.T) {
 	m := &meter{}
 	s := dynamostore.New(dynamodb.New(c.Options(), m.options), name, &dynamostore.Options{Prefix: prefix()})
 	t.Cleanup(func() { _ = s.Close() })
-	policy := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{drawgate.CalendarLimit("rpd", 1_000_000, drawgate.Day, "UTC")}}
+	policy := drawgate.Policy{Name: "p", Limits: []drawgate.Limit{drawgate.CalendarLimit("rpd", 1_000_000, drawgate.Day,
+		"UTC")}}
 	l, err := drawgate.New(s, policy, &drawgate.Options{StoreTimeout: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	round := func() {
-		d, res, err := l.Take(t.Context(), drawgate.Request{Hold: drawgate.Hold{For: time.Minute}, Buckets: []drawgate.Ask{
-			{Key: "one", Costs: []store.Cost{drawgate.Requests(2)}}, {Key: "two", Costs: []store.Cost{drawgate.Requests(2)}},
-		}})
+		d, res, err := l.Take(t.Context(), drawgate.Request{Hold: drawgate.Hold{For: time.Minute},
+			Buckets: []drawgate.Ask{
+				{Key: "one", Costs: []store.Cost{drawgate.Requests(2)}},
+				{Key: "two", Costs: []store.Cost{drawgate.Requests(2)}},
+			}})
 		if err != nil || !d.Allowed {
 			t.Fatal(d.Allowed, err)
 		}

@@ -128,7 +128,8 @@ func writesOfDocuments(t *testing.T, server *awstest.Server) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newDocumentStore(t, server, prefix())
-			s.wire.troubled(func(op string, r *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
+			s.wire.troubled(func(op string, r *http.Request, send func() (*http.Response, error)) (*http.Response,
+				error) {
 				s.wire.troubled(nil)
 				return c.first(op, r, send)
 			})
@@ -136,7 +137,8 @@ func writesOfDocuments(t *testing.T, server *awstest.Server) {
 			if done != c.done || !errors.Is(err, c.err) || c.err != nil && !errors.Is(err, store.ErrStoreUnavailable) {
 				t.Errorf("done %t, error %v; want %t, %v", done, err, c.done, c.err)
 			}
-			if errors.Is(err, store.ErrNothingDone) && c.written || err != nil && strings.Contains(err.Error(), "secret") {
+			if errors.Is(err, store.ErrNothingDone) && c.written ||
+				err != nil && strings.Contains(err.Error(), "secret") {
 				t.Errorf("the error says %v", err)
 			}
 			sent := s.wire.sent("TransactWriteItems")

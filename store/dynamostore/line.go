@@ -228,7 +228,10 @@ func (s *Store) step(l *line, jobs []*job) {
 	a, err := s.decide(ctx, l, jobs, &c)
 	c.Took, c.Err = time.Since(began), err
 	s.called(&c)
-	l.dropped = slices.DeleteFunc(l.dropped, func(mark string) bool { return l.image != nil && l.image.lanes[mark] == 0 })
+	l.dropped = slices.DeleteFunc(l.dropped, func(mark string) bool {
+		return l.image != nil &&
+			l.image.lanes[mark] == 0
+	})
 	for i, j := range jobs {
 		switch {
 		case err != nil:

@@ -201,7 +201,8 @@ type State struct {
 	Since       time.Time // start of the outage
 	Err         error     // the last failure, during an outage
 	Pending     int       // buckets with something pending for the store
-	Undelivered bool      // something is pending for the store, or it may count twice what no decision said to be Unsure
+	// something is pending for the store, or it may count twice what no decision said to be Unsure
+	Undelivered bool
 	// how often the store may have counted a reservation wrongly for good, though no decision said
 	// to be Unsure: it was away until the hold had ended, and has forgotten it
 	Miscounted uint64
@@ -216,7 +217,8 @@ type State struct {
 func (s *Store) State() State {
 	s.mu.Lock()
 	st := State{
-		Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Undelivered: s.ledger.Undelivered(), Decided: s.news.decided.Load(),
+		Unavailable: s.open.Load(), Pending: s.ledger.Pending(), Undelivered: s.ledger.Undelivered(),
+		Decided:    s.news.decided.Load(),
 		Miscounted: s.ledger.Miscounted(), Buckets: s.ledger.Len(),
 	}
 	if st.Unavailable && s.fault != nil {

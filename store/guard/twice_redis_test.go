@@ -14,14 +14,14 @@ import (
 	"github.com/drawgate/drawgate/store/redisstore"
 )
 
-// away is a Redis whose answers are lost, or that does nothing.
-type away struct {
+// answerless is a Redis whose answers are lost, or that does nothing.
+type answerless struct {
 	*redisstore.Store
 
 	mood atomic.Int64 // a mood: well, mute or refuses
 }
 
-func (a *away) call(do func() error) error {
+func (a *answerless) call(do func() error) error {
 	lost := &store.Error{Store: "redis", Op: "call", Err: errors.New("the connection was cut")}
 	switch mood(a.mood.Load()) {
 	case refuses:
@@ -33,15 +33,15 @@ func (a *away) call(do func() error) error {
 	}
 }
 
-func (a *away) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+func (a *answerless) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	return a.call(func() error { return a.Store.Take(ctx, batch, out) })
 }
 
-func (a *away) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
+func (a *answerless) Settle(ctx context.Context, batch []store.Settlement, out []store.Outcome) error {
 	return a.call(func() error { return a.Store.Settle(ctx, batch, out) })
 }
 
-func (a *away) PeekKnown(
+func (a *answerless) PeekKnown(
 	ctx context.Context, buckets []store.BucketCost, priority int8, known []store.Known, out []store.State,
 ) error {
 	return a.call(func() error { return a.Store.PeekKnown(ctx, buckets, priority, known, out) })
@@ -67,7 +67,7 @@ func TestNothingTwiceOnRedis(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			inner := &away{Store: s}
+			inner := &answerless{Store: s}
 			opts := full(1)
 			opts.Timeout = patience
 			g := guarded(t, inner, opts)

@@ -63,7 +63,8 @@ func TestNothingTwice(t *testing.T) {
 				onBoth(t, func(t *testing.T, g *guard.Store, inner *faulty) {
 					t.Helper()
 					inner.set(mute)
-					if d := hold(t, g, "id", time.Minute, plan, "k", granted, granted, granted, 1); !d.Allowed || !d.Unsure {
+					if d := hold(t, g, "id", time.Minute, plan, "k", granted, granted, granted, 1); !d.Allowed ||
+						!d.Unsure {
 						t.Fatalf("allowed %v, unsure %v", d.Allowed, d.Unsure)
 					}
 					inner.set(refuses)

@@ -205,7 +205,8 @@ func TestExcessAfterARenewalThatWasNotTold(t *testing.T) {
 				Op: store.OpRenew, ID: "id", Grant: grant("id"), Hold: 30 * time.Second,
 				Buckets: []store.BucketCost{cost(plan, "k")},
 			}
-			if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil || out[0].Gone {
+			if err := g.Settle(t.Context(), []store.Settlement{st}, out[:]); err != nil || out[0].Err != nil ||
+				out[0].Gone {
 				t.Error(err, out)
 			}
 		}

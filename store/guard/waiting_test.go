@@ -36,7 +36,8 @@ func TestPrioritiesWaitInOrderDuringAnOutage(t *testing.T) {
 		s := &inLine{&faulty{Store: records}, records}
 		limit := rolling(10, 10*time.Second)
 		limit.Name, limit.ReservedByPriority = "a", map[int]drawgate.Share{7: {Units: 2}}
-		l, err := drawgate.New(guarded(t, s, share(1)), drawgate.Policy{Name: "p", Limits: []drawgate.Limit{limit}}, nil)
+		l, err := drawgate.New(guarded(t, s, share(1)), drawgate.Policy{Name: "p", Limits: []drawgate.Limit{limit}},
+			nil)
 		if err != nil {
 			t.Fatal(err)
 		}

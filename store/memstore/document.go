@@ -20,7 +20,8 @@ var _ store.Documents = (*Store)(nil)
 func (s *Store) KeepsDocuments() bool { return true }
 
 // ReadDocuments implements [store.Documents].
-func (s *Store) ReadDocuments(ctx context.Context, collection string, names []string) (list []store.Document, err error) {
+func (s *Store) ReadDocuments(ctx context.Context, collection string, names []string) (list []store.Document,
+	err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}

@@ -63,9 +63,10 @@ func TestCleaningNeedsNoMoreThanGranted(t *testing.T) {
 	server := pgtest.Start(t)
 	server.Do("CREATE ROLE app LOGIN")
 	at := as(t, server.Schema(t), "app")
-	for _, f := range []func(string, string) (string, error){pgstore.TablesSQL, func(url, prefix string) (string, error) {
-		return pgstore.GrantsSQL(url, prefix, pgstore.GrantOptions{})
-	}} {
+	for _, f := range []func(string, string) (string, error){pgstore.TablesSQL,
+		func(url, prefix string) (string, error) {
+			return pgstore.GrantsSQL(url, prefix, pgstore.GrantOptions{})
+		}} {
 		text, err := f(at, "q")
 		if err != nil {
 			t.Fatal(err)
@@ -202,7 +203,8 @@ func TestFindings(t *testing.T) {
 			},
 			want: "read-only: the server takes no writes",
 		},
-		"forgetful": {url: func(t *testing.T) string { t.Helper(); return ready(t) + "&synchronous_commit=off" }, warnings: "loss"},
+		"forgetful": {url: func(t *testing.T) string { t.Helper(); return ready(t) + "&synchronous_commit=off" },
+			warnings: "loss"},
 		"a pooler": {
 			url: func(t *testing.T) string {
 				t.Helper()
@@ -225,7 +227,8 @@ func TestFindings(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := strings.ReplaceAll(c.want, "SCHEMA", schema(at))
-			if got := strings.Join(serious(list), "; "); got != want && (!strings.HasSuffix(want, ": ") || !strings.HasPrefix(got, want)) {
+			if got := strings.Join(serious(list), "; "); got != want &&
+				(!strings.HasSuffix(want, ": ") || !strings.HasPrefix(got, want)) {
 				t.Errorf("got %s, want %s", got, want)
 			}
 			if got := strings.Join(warned(list), " "); got != c.warnings {

@@ -101,7 +101,8 @@ func (s *Store) lockDocument(ctx context.Context, conn *pg.Conn, collection, nam
 	b := &pg.Batch{}
 	b.Add(begin)
 	b.Add(s.sql.documentLock, int64(h.Sum32()))
-	b.Query(func(r pg.Row) error { return r.Scan(nil, &value) }, s.sql.documentsNamed, []byte(collection), [][]byte{[]byte(name)})
+	b.Query(func(r pg.Row) error { return r.Scan(nil, &value) }, s.sql.documentsNamed, []byte(collection),
+		[][]byte{[]byte(name)})
 	_, err = conn.Run(ctx, b)
 	return value, err
 }

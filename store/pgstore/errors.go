@@ -76,8 +76,9 @@ var advice = map[string]string{
 
 // configuration are the codes of failures that somebody must mend.
 var configuration = map[string]bool{
-	codeUndefinedTable: true, codeUndefinedColumn: true, codeTableTwice: true, codeUndefinedSchema: true, codeNoDatabase: true,
-	codePrivilege: true, codeReadOnly: true, codeDiskFull: true, codeDamaged: true, codeIndexDamaged: true,
+	codeUndefinedTable: true, codeUndefinedColumn: true, codeTableTwice: true, codeUndefinedSchema: true,
+	codeNoDatabase: true,
+	codePrivilege:  true, codeReadOnly: true, codeDiskFull: true, codeDamaged: true, codeIndexDamaged: true,
 }
 
 // code returns the SQLSTATE of an error, or "".

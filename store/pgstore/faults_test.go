@@ -354,7 +354,8 @@ func TestWaitIsGivenUp(t *testing.T) {
 	s, plan := open(t, named(t, url, "gives_up"), nil), hourly(t, many)
 	mustTake(t, s, takeOf(plan, "k"))
 	c := connect(t, url)
-	if _, err := c.Exec(t.Context(), "BEGIN; SELECT FROM "+schemaOf(t, url)+".drawgate_bucket FOR UPDATE").ReadAll(); err != nil {
+	if _, err := c.Exec(t.Context(), "BEGIN; SELECT FROM "+schemaOf(t,
+		url)+".drawgate_bucket FOR UPDATE").ReadAll(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := takeOne(t, s, takeOf(plan, "k"))

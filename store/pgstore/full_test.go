@@ -93,7 +93,8 @@ func TestFullBucket(t *testing.T) {
 	// A pause is written though it does not fit any more.
 	var o [1]store.Outcome
 	pause := store.Settlement{
-		Op: store.OpPause, At: time.Now().Add(time.Hour), Reason: strings.Repeat("r", store.MaxReason), Buckets: held(0).Buckets,
+		Op: store.OpPause, At: time.Now().Add(time.Hour), Reason: strings.Repeat("r", store.MaxReason),
+		Buckets: held(0).Buckets,
 	}
 	if err := errors.Join(s.Settle(t.Context(), []store.Settlement{pause}, o[:]), o[0].Err); err != nil {
 		t.Error(err)

@@ -176,7 +176,8 @@ func (st *step) noteCorrected(s *store.Settlement, rows []*row, out *store.Outco
 		}
 		r.freed = true
 		st.note(event{
-			op: journal.Refund, key: r.key, id: s.ID, units: journal.Units(s.Buckets[i].Plan.Policy().Limits, out.Back[i], 0),
+			op: journal.Refund, key: r.key, id: s.ID, units: journal.Units(s.Buckets[i].Plan.Policy().Limits,
+				out.Back[i], 0),
 			labels: s.Labels,
 		})
 	}
@@ -259,7 +260,8 @@ func readEvent(r pg.Row, at, seq *int64) (e store.Event, takes int32, err error)
 	var units string
 	var id *string
 	var labels []string
-	if err := r.Scan(seq, at, &op, &e.Key.Tenant, &e.Key.Policy, &e.Key.Name, &takes, &units, &id, &labels); err != nil {
+	if err := r.Scan(seq, at, &op, &e.Key.Tenant, &e.Key.Policy, &e.Key.Name, &takes, &units, &id,
+		&labels); err != nil {
 		return e, 0, err
 	}
 	e.At, e.Op = time.UnixMicro(*at), "unknown"

@@ -27,11 +27,14 @@ func TestLongHistory(t *testing.T) {
 	s, plan := open(t, pgtest.Shared(t).Schema(t), nil), hourly(t, many)
 	const long = 300_000
 	for what, change := range map[string]func(*store.Take){
-		"a name":           func(t *store.Take) { t.Buckets[0].Key.Name = noise(long) },
-		"a tenant":         func(t *store.Take) { t.Buckets[0].Key.Tenant = noise(long) },
-		"a label":          func(t *store.Take) { t.Labels = []store.Label{{Name: "long", Value: noise(long)}} },
-		"a label's name":   func(t *store.Take) { t.Labels = []store.Label{{Name: noise(long), Value: "v"}} },
-		"a label of bytes": func(t *store.Take) { t.Labels = []store.Label{{Name: "long", Value: "\xff\x00" + noise(long)}} },
+		"a name":         func(t *store.Take) { t.Buckets[0].Key.Name = noise(long) },
+		"a tenant":       func(t *store.Take) { t.Buckets[0].Key.Tenant = noise(long) },
+		"a label":        func(t *store.Take) { t.Labels = []store.Label{{Name: "long", Value: noise(long)}} },
+		"a label's name": func(t *store.Take) { t.Labels = []store.Label{{Name: noise(long), Value: "v"}} },
+		"a label of bytes": func(t *store.Take) {
+			t.Labels = []store.Label{{Name: "long", Value: "\xff\x00" +
+				noise(long)}}
+		},
 		"one of two labels": func(t *store.Take) {
 			t.Labels = []store.Label{{Name: "a", Value: "b"}, {Name: "c", Value: noise(long)}}
 		},

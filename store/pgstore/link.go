@@ -306,7 +306,8 @@ type Facts struct {
 func readFacts(ctx context.Context, c *pg.Conn, sql *statements) (f Facts, err error) {
 	var fsync, pages, readOnly string
 	err = c.QueryRow(ctx, []any{
-		&f.Version, &f.SynchronousCommit, &fsync, &pages, &f.SynchronousNames, &f.Standbys, &f.Standby, &readOnly, &f.Unlogged,
+		&f.Version, &f.SynchronousCommit, &fsync, &pages, &f.SynchronousNames, &f.Standbys, &f.Standby, &readOnly,
+		&f.Unlogged,
 		&f.Encoding,
 	}, sql.facts)
 	f.Fsync, f.FullPageWrites, f.ReadOnly = fsync == "on", pages == "on", readOnly == "on"

@@ -98,7 +98,8 @@ func lengthy() map[string]string {
 	const reason = "TestLengthyCases runs it; \"make long\" runs it here, too"
 	all := map[string]string{}
 	for _, name := range []string{
-		"ids used again", "huge numbers", "too many open", "bucket odd rates", "many open", "bookings", "unpause and leases",
+		"ids used again", "huge numbers", "too many open", "bucket odd rates", "many open", "bookings",
+		"unpause and leases",
 		"absent is unused", "a changed rate", "never over, never idle",
 	} {
 		all[name] = reason

@@ -63,7 +63,8 @@ const (
 
 // settings are the parameters of libpq and pgx.
 var settings = map[string]bool{
-	"application_name": true, "connect_timeout": true, "host": true, "krbspn": true, "krbsrvname": true, "options": true,
+	"application_name": true, "connect_timeout": true, "host": true, "krbspn": true, "krbsrvname": true,
+	"options":  true,
 	"passfile": true, "port": true, "search_path": true, "service": true, "servicefile": true, "sslcert": true,
 	"sslkey": true, "sslmode": true, "sslpassword": true, "sslrootcert": true, "sslsni": true, "sslnegotiation": true,
 	"target_session_attrs": true, "user": true, "dbname": true, "database": true, "channel_binding": true,

@@ -106,7 +106,8 @@ func TestDamagedHoldsThatEnded(t *testing.T) {
 	t.Parallel()
 	conn, clock, keys := client(t, redistest.Start(t)), newClock(), prefix()
 	s := redisstore.NewWithClock(conn, &redisstore.Options{Prefix: keys}, clock.now)
-	plan := compile(t, "p", drawgate.RollingLimit("r", 1e6, time.Hour), drawgate.CalendarLimit("d", 1e6, drawgate.Day, ""),
+	plan := compile(t, "p", drawgate.RollingLimit("r", 1e6, time.Hour),
+		drawgate.CalendarLimit("d", 1e6, drawgate.Day, ""),
 		drawgate.Limit{Name: "b", Kind: drawgate.Bucket, Amount: 1e6, Window: time.Hour})
 	of := held(takeOf(plan, "k", 2, 2, 2), "id", time.Second)
 	of.Grant = 7

@@ -23,7 +23,8 @@ func TestLooksByHeaders(t *testing.T) {
 	clock.us.Store(1_800_000_000_000_000)
 	s := redisstore.NewWithClock(c, nil, clock.us.Load)
 	t.Cleanup(func() { _ = s.Close() })
-	plan := compile(t, "p", drawgate.Limit{Name: "r", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour, Precision: drawgate.Exact},
+	plan := compile(t, "p", drawgate.Limit{Name: "r", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour,
+		Precision: drawgate.Exact},
 		drawgate.BucketLimit("b", 100, time.Hour, 0), drawgate.CalendarLimit("d", 100, drawgate.Day, ""))
 	for _, name := range []string{"used", "older", "expired", "held", "paused", "damaged"} {
 		take(t, s, takeOf(plan, name, 1, 2, 3))
@@ -48,7 +49,8 @@ func TestLooksByHeaders(t *testing.T) {
 		many = append(many, takeOf(plan, name).Buckets...)
 	}
 	for _, b := range many { // and those of other limits
-		b.Plan = compile(t, "p", drawgate.RollingLimit("other", 10, time.Hour), drawgate.BucketLimit("b", 10, time.Minute, 0))
+		b.Plan = compile(t, "p", drawgate.RollingLimit("other", 10, time.Hour),
+			drawgate.BucketLimit("b", 10, time.Minute, 0))
 		many = append(many, b)
 	}
 	alone := make([]store.State, len(many))
@@ -73,7 +75,8 @@ func TestLooksByHeaders(t *testing.T) {
 	}
 
 	name := redisstore.KeyOf("drawgate", takeOf(plan, "damaged").Buckets[0].Key)
-	if err := c.Do(t.Context(), c.B().Hset().Key(name).FieldValue().FieldValue("h", "\x02\x07").Build()).Error(); err != nil {
+	if err := c.Do(t.Context(), c.B().Hset().Key(name).FieldValue().FieldValue("h",
+		"\x02\x07").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	two := []store.BucketCost{takeOf(plan, "damaged").Buckets[0], many[1]}

@@ -16,7 +16,8 @@ var files embed.FS
 // script has at most 200 locals, and a function at most 60 of those around it.
 var order = []string{
 	"head", "short", "cell", "history", "several", "batch", "reset", "record", "calendar", "bucket", "rolling",
-	"limit", "recover", "past", "open", "write", "view", "line", "settle", "pause", "refund", "fits", "replay", "ahead", "lost",
+	"limit", "recover", "past", "open", "write", "view", "line", "settle", "pause", "refund", "fits", "replay", "ahead",
+	"lost",
 	"take", "decide",
 }
 

@@ -373,7 +373,8 @@ func TestSpreadTakesStandInLine(t *testing.T) {
 				}
 				return
 			}
-			if d.Allowed || d.Reason != store.Queued || d.RetryAfter <= 0 || d.Arrival == 0 || len(d.Standing.Before) != 1 {
+			if d.Allowed || d.Reason != store.Queued || d.RetryAfter <= 0 || d.Arrival == 0 ||
+				len(d.Standing.Before) != 1 {
 				t.Errorf("%+v, want it to stand behind", d)
 			}
 			if used, _ := usedOn(t, s, plan); used != [3]int64{} {
@@ -656,7 +657,8 @@ func TestManyKeptUnitsPass(t *testing.T) {
 		for len(open) > 30 || len(open) > 0 && rng.IntN(4) == 0 {
 			k := rng.IntN(len(open))
 			st := store.Settlement{
-				Op: store.OpSettle, ID: open[k].ID, Grant: open[k].Grant, Buckets: slices.Clone(open[k].Buckets), Hold: 3 * time.Hour,
+				Op: store.OpSettle, ID: open[k].ID, Grant: open[k].Grant, Buckets: slices.Clone(open[k].Buckets),
+				Hold: 3 * time.Hour,
 			}
 			switch rng.IntN(3) {
 			case 0:

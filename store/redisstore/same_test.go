@@ -455,8 +455,10 @@ func TestSameInBatchesWithExpiredEntries(t *testing.T) {
 func (s *script) alike(ls []drawgate.Limit) {
 	if s.end == nil {
 		s.end = &drawgate.Limit{
-			Margin:    rapid.SampledFrom([]time.Duration{0, time.Microsecond, 2 * time.Second}).Draw(s.T, "margin of all"),
-			Charge:    rapid.SampledFrom([]drawgate.Charge{drawgate.ChargeStart, drawgate.ChargeEnd}).Draw(s.T, "charge of all"),
+			Margin: rapid.SampledFrom([]time.Duration{0, time.Microsecond, 2 * time.Second}).Draw(s.T,
+				"margin of all"),
+			Charge: rapid.SampledFrom([]drawgate.Charge{drawgate.ChargeStart, drawgate.ChargeEnd}).Draw(s.T,
+				"charge of all"),
 			Precision: rapid.SampledFrom([]int{0, drawgate.Exact, 100, 1000}).Draw(s.T, "precision of all"),
 		}
 	}

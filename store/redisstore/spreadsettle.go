@@ -85,7 +85,8 @@ func joinOutcomes(t *store.Settlement, gs []group, outs []store.Outcome) (out st
 			failed++
 			// That nothing was done is true of a slot only: what is unknown of another one says
 			// more.
-			if out.Err == nil || errors.Is(o.Err, store.ErrUnknownOutcome) && !errors.Is(out.Err, store.ErrUnknownOutcome) {
+			if out.Err == nil || errors.Is(o.Err, store.ErrUnknownOutcome) &&
+				!errors.Is(out.Err, store.ErrUnknownOutcome) {
 				out.Err = o.Err
 			}
 			continue

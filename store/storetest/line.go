@@ -70,7 +70,8 @@ func (b *bucket) inLine(ticket *store.Ticket, priority int8, n ...int64) store.V
 func (b *bucket) waiter(ticket *store.Ticket, priority int8, n ...int64) store.Take {
 	id := string(rune('A' + ticket.Number))
 	return store.Take{
-		ID: id, Grant: store.Grant(ticket.Number), Hold: time.Hour, Priority: priority, Buckets: b.costs(n...), Ticket: ticket,
+		ID: id, Grant: store.Grant(ticket.Number), Hold: time.Hour, Priority: priority, Buckets: b.costs(n...),
+		Ticket: ticket,
 	}
 }
 
@@ -280,7 +281,8 @@ func testLinePatience(e *env) {
 	}
 	b := e.bucket("k", rolling(1, time.Hour))
 	e.allowed("take", b.take(1))
-	for patience, want := range map[time.Duration]bool{0: true, time.Minute: false, 24 * time.Hour: true, time.Microsecond: false} {
+	for patience, want := range map[time.Duration]bool{0: true, time.Minute: false, 24 * time.Hour: true,
+		time.Microsecond: false} {
 		d := b.inLine(&store.Ticket{Number: 1, Patience: patience}, 0, 1)
 		e.refused("take", d, -1)
 		if got := len(b.numbers()) == 1; got != want || got != (d.Standing.Tickets > 0) || d.Arrival == 0 {
@@ -373,7 +375,8 @@ func testLineHolds(e *env) {
 	if d := b.waits(9, 0, 1); !d.Allowed || !d.Replayed {
 		e.Errorf("a replay: allowed %v, replayed %v", d.Allowed, d.Replayed)
 	}
-	renew := store.Settlement{Op: store.OpRenew, ID: string(rune('A' + 9)), Grant: 9, Hold: time.Hour, Buckets: b.costs()}
+	renew := store.Settlement{Op: store.OpRenew, ID: string(rune('A' + 9)), Grant: 9, Hold: time.Hour,
+		Buckets: b.costs()}
 	if e.settle(renew).Gone {
 		e.Error("the hold is gone")
 	}

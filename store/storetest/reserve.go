@@ -230,7 +230,8 @@ func testEndedHold(e *env) {
 	}
 	reserve("id", 1)
 	e.advance(10 * time.Second)
-	if end(store.OpSettle, "id", 1, false, 2).Corrected != nil || end(store.OpCancel, "id", 2, true, 0).Corrected != nil {
+	if end(store.OpSettle, "id", 1, false, 2).Corrected != nil ||
+		end(store.OpCancel, "id", 2, true, 0).Corrected != nil {
 		e.Error("a settlement as any other corrected it, or one of another grant")
 	}
 	a.wantUsed("ended", 3, 400)

@@ -447,7 +447,8 @@ func testSettleUnreserved(e *env) {
 		l.Name, l.Unit = name, name
 		return l
 	}
-	b := e.bucket("k", rolling(10, time.Hour), limit("r", rolling(100, time.Hour)), limit("b", leaky(100, time.Hour, 0)),
+	b := e.bucket("k", rolling(10, time.Hour), limit("r", rolling(100, time.Hour)),
+		limit("b", leaky(100, time.Hour, 0)),
 		limit("c", calendar(100, drawgate.Month, "UTC")), slots(5))
 	e.allowed("hold", b.hold("a", time.Minute, 1))
 	e.allowed("hold", b.hold("b", time.Minute, 1))

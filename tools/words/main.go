@@ -28,8 +28,8 @@ const (
 	maxCode    = 120
 	tabWidth   = 4
 	maxSubject = 70
-	// firstCommit is the last one before subjects were bounded.
-	firstCommit = "ba51dbc"
+	// firstCommit is the last one before subjects were bounded, or in which one was not noticed.
+	firstCommit = "16698eb0"
 )
 
 func main() {

@@ -62,10 +62,13 @@ func writeCells(w io.Writer, rows []stat.Row) {
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.0f\t%.1f\t%.2f\t%.1f\t%s\t%.0f\t%.1f\t",
 				c.name, who.name, stat.Spread(v("ops_s", 1), "%.4g"), stat.Median(v("p50_us", 1e3)),
-				stat.Spread(v("p99_us", 1e3), "%.4g"), stat.Median(v("requests_op", 1)), stat.Median(v("read_units_op", 1)),
+				stat.Spread(v("p99_us", 1e3), "%.4g"), stat.Median(v("requests_op", 1)),
+				stat.Median(v("read_units_op", 1)),
 				stat.Median(v("write_units_op", 1)), stat.Median(v("index_units_op", 1)),
-				stat.Median(v("item_bytes", 1)), stat.Median(v("standin_us_op", 1e3)), stat.Median(v("client_us_op", 1e3)),
-				stat.Median(v("standin_cpu_us_request", 1e3)), stat.Spread(v("busy_us_op", 1e3), "%.1f"), stat.Sum(v("errors", 1)),
+				stat.Median(v("item_bytes", 1)), stat.Median(v("standin_us_op", 1e3)),
+				stat.Median(v("client_us_op", 1e3)),
+				stat.Median(v("standin_cpu_us_request", 1e3)), stat.Spread(v("busy_us_op", 1e3), "%.1f"),
+				stat.Sum(v("errors", 1)),
 				stat.Median(v("other_cores", 1)))
 			if base := stat.Values(rows, c.name, who.base, "ops_s", 1); len(base) > 0 {
 				fmt.Fprintf(w, "%s\t%s\t%s\n", who.base, stat.Spread(stat.Ratios(v("ops_s", 1), base), "%.2f×"),

@@ -82,7 +82,8 @@ var contestants = []contestant{
 func callGo(who *contestant, url string, c cell) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	return exec.Command(self, "-call", who.kind, "-callers", strconv.Itoa(c.callers), "-keys", strconv.Itoa(c.keys), //nolint:gosec,noctx // it ends with this process
-		"-store", url+"&search_path="+schema, "-conns", strconv.Itoa(cmp.Or(who.conns, c.callers)), "-cpuprofile", *profile), err
+		"-store", url+"&search_path="+schema, "-conns", strconv.Itoa(cmp.Or(who.conns, c.callers)), "-cpuprofile",
+		*profile), err
 }
 
 //go:embed callers.js
@@ -158,7 +159,8 @@ func (b *bench) measure(ctx context.Context, c cell, who contestant, rep int) er
 		m["client_us_op"] += perOp(d, r.granted)
 	}
 	m["other_cores"] = u.Other
-	return b.out.Put(stat.Row{Section: "I", Name: who.name, Case: c.name, Rep: rep, M: m, Note: strings.Join(r.errors, ", ")})
+	return b.out.Put(stat.Row{Section: "I", Name: who.name, Case: c.name, Rep: rep, M: m,
+		Note: strings.Join(r.errors, ", ")})
 }
 
 // prepare makes the contestant's tables.
@@ -217,7 +219,8 @@ func (b *bench) gate(c cell) sysx.Gate {
 
 // addServer adds what the server says of a cell. Its counts are complete only when the clients have
 // left, so commits are those of all takes, divided by their number.
-func (b *bench) addServer(ctx context.Context, m map[string]float64, who contestant, before int64, total float64) error {
+func (b *bench) addServer(ctx context.Context, m map[string]float64, who contestant, before int64,
+	total float64) error {
 	after, err := b.db.commits(ctx)
 	if err != nil {
 		return err
@@ -295,7 +298,8 @@ func callFor(procs []*sysx.Child, d time.Duration) (*result, error) {
 
 func (r *result) metrics() map[string]float64 {
 	return map[string]float64{
-		"ops_s": r.granted / r.seconds, "seconds": r.seconds, "first_ops_s": r.first, "last_ops_s": r.last, "errors": r.failed,
+		"ops_s": r.granted / r.seconds, "seconds": r.seconds, "first_ops_s": r.first, "last_ops_s": r.last,
+		"errors": r.failed,
 		"p50_us": r.hist.Quantile(.5), "p99_us": r.hist.Quantile(.99), "max_us": float64(r.hist.Max.Microseconds()),
 	}
 }

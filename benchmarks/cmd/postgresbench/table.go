@@ -55,8 +55,10 @@ func writeCells(w io.Writer, rows []stat.Row) {
 				stat.Spread(v("ops_s"), "%.0f"),
 				stat.Spread(stat.Ratios(v("ops_s"), stat.Values(rows, c.name, byCounter, "ops_s", 1)), "%.2f"),
 				stat.Median(v("p50_us")), stat.Spread(v("p99_us"), "%.0f"), stat.Median(v("server_us_op")),
-				stat.Median(v("client_us_op")), stat.Median(v("commits_s")), 1/stat.Median(v("commits_op")), stat.Median(v("seq_scans_op")),
-				stat.Median(v("row_bytes")), stat.Median(v("table_bytes")), stat.Median(v("dead_rows")), stat.Sum(v("errors")),
+				stat.Median(v("client_us_op")), stat.Median(v("commits_s")), 1/stat.Median(v("commits_op")),
+				stat.Median(v("seq_scans_op")),
+				stat.Median(v("row_bytes")), stat.Median(v("table_bytes")), stat.Median(v("dead_rows")),
+				stat.Sum(v("errors")),
 				stat.Median(v("other_cores")))
 		}
 	}
@@ -69,7 +71,8 @@ func writeIdle(w io.Writer, rows []stat.Row) {
 			v := func(figure string) []float64 { return stat.Values(rows, c.name, who.name, figure, 1) }
 			if first, last := v("first_ops_s"), v("last_ops_s"); c.idle && len(first) > 0 {
 				fmt.Fprintf(w, "%s\t%s\t%.0f\t%.0f\t%.0f\t%.3f\t%.0f\t%.0f\n", c.name, who.name, stat.Median(v("seconds")),
-					stat.Median(first), stat.Median(last), stat.Median(stat.Ratios(last, first)), stat.Median(v("dead_rows")),
+					stat.Median(first), stat.Median(last), stat.Median(stat.Ratios(last, first)),
+					stat.Median(v("dead_rows")),
 					stat.Median(v("table_bytes")))
 			}
 		}

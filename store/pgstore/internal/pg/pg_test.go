@@ -105,7 +105,8 @@ func TestValues(t *testing.T) {
 			}
 			var got row
 			err := c.QueryRow(t.Context(), []any{
-				&got.Text, &got.OrNone, &got.Bytes, &got.Bool, &got.Big, &got.Middle, &got.Small, &got.Texts, &got.Given,
+				&got.Text, &got.OrNone, &got.Bytes, &got.Bool, &got.Big, &got.Middle, &got.Small, &got.Texts,
+				&got.Given,
 			}, "SELECT $1, $2, $3, $4, $5, $6, $7, $8, $2::text IS NOT NULL",
 				want.Text, want.OrNone, want.Bytes, want.Bool, want.Big, want.Middle, want.Small, want.Texts)
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -454,7 +455,8 @@ func FuzzScan(f *testing.F) {
 			t.Errorf("%d texts in %d bytes", len(s), len(b))
 		}
 		for _, dest := range []any{
-			new(string), new([]byte), new(bool), new(int), new(int64), new(int32), new(int16), new(time.Time), new(*bool),
+			new(string), new([]byte), new(bool), new(int), new(int64), new(int32), new(int16), new(time.Time),
+			new(*bool),
 		} {
 			_ = Row{b}.Scan(dest) // does not panic
 		}
