@@ -2,15 +2,12 @@ package drawgate_test
 
 import (
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/internal/linetest"
-	"github.com/drawgate/drawgate/internal/model"
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/store"
 )
@@ -79,93 +76,4 @@ func TestSimulatedOrder(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestOrderWhenClocksAreSet: the store's clock is set, or another server with another clock takes
-// over. Who comes then is not before those who have waited for long, nor behind those who come
-// later. (A take of several buckets keeps its arrival, and may be behind those that came within the
-// time by which the clock was set back.)
-//
-// req: C5
-func TestOrderWhenClocksAreSet(t *testing.T) {
-	t.Parallel()
-	for _, by := range []time.Duration{time.Minute, -time.Minute} {
-		for _, waits := range []bool{false, true} { // the newcomer's process has others who wait
-			for _, keys := range [][]string{{"k"}, {"k", "other"}} { // of the newcomer
-				if by < 0 && len(keys) > 1 {
-					continue
-				}
-				t.Run(fmt.Sprint(by, waits, keys), func(t *testing.T) {
-					t.Parallel()
-					synctest.Test(t, func(t *testing.T) { clockIsSet(t, by, waits, keys) })
-				})
-			}
-		}
-	}
-}
-
-func clockIsSet(t *testing.T, by time.Duration, waits bool, keys []string) {
-	t.Helper()
-	w := &lineWorld{t: t, near: 2 * time.Millisecond}
-	w.begin()
-	ahead := time.Duration(0)
-	w.records = model.NewRecords(func() int64 { return time.Now().Add(ahead).UnixMicro() }, false).InLine()
-	p, q := serialOf(t, w), serialOf(t, w)
-	for _, l := range []*drawgate.Limiter{p, q} { // both learn of the clock
-		for range 2 {
-			if _, err := l.Wait(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	var wg sync.WaitGroup
-	served := make(chan string, 100)
-	wait := func(l *drawgate.Limiter, who string, keys ...string) {
-		r := drawgate.Request{Wait: true}
-		for _, k := range keys {
-			r.Buckets = append(r.Buckets, drawgate.Ask{Key: k, Costs: []drawgate.Cost{{N: 1}}})
-		}
-		wg.Go(func() {
-			if _, _, err := l.Take(t.Context(), r); err != nil {
-				t.Error(err)
-			}
-			served <- who
-		})
-		time.Sleep(20 * time.Millisecond)
-	}
-	for range 10 {
-		wait(q, "early", "k")
-		if waits {
-			wait(p, "early", "k")
-		}
-	}
-	ahead = by
-	time.Sleep(3 * time.Second)
-	wait(p, "newcomer", keys...)
-	for range 10 {
-		wait(q, "late", "k")
-	}
-	wg.Wait()
-	close(served)
-	var order []string
-	for who := range served {
-		if len(order) == 0 || order[len(order)-1] != who {
-			order = append(order, who)
-		}
-	}
-	if !slices.Equal(order, []string{"early", "newcomer", "late"}) {
-		t.Errorf("served were %v", order)
-	}
-	time.Sleep(10 * time.Second) // messages under way
-}
-
-// serialOf returns a limiter of one unit a second in a world.
-func serialOf(t *testing.T, w *lineWorld) *drawgate.Limiter {
-	t.Helper()
-	l, err := drawgate.New(w.process(), policy(drawgate.RollingLimit("l", 1, time.Second)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	return l
 }

@@ -88,7 +88,22 @@ func (q *waitQueue) learnClock(t *take, sent time.Time, now int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, ln := range q.of(t.Buckets[0].Key) {
-		ln.clock.Add(sent.Sub(q.start), time.Duration(now)*time.Microsecond, received.Sub(q.start))
+		if ln.clock.Add(sent.Sub(q.start), time.Duration(now)*time.Microsecond, received.Sub(q.start)) {
+			q.nameAll(ln)
+		}
+	}
+}
+
+// nameAll has those behind the front named anew by the next question: the front arrived later than
+// was thought, and their tickets may be before its own. q.mu is held.
+func (q *waitQueue) nameAll(ln *line) {
+	n := 0
+	for behind := range ln.Following() {
+		if n++; n > 2*store.MaxNext { // none of these was named
+			return
+		}
+		o := q.waiters[behind]
+		o.named = o.named.Add(-nameAgain)
 	}
 }
 
@@ -133,8 +148,13 @@ func (q *waitQueue) next(w *waiter) (all []follower) {
 		if o.asks.Load() { // it may be granted before this is read: then its ticket would stay behind
 			continue
 		}
-		if n++; n > most {
+		if n++; n > most+store.MaxNext {
 			break
+		}
+		// One that came to stand further back, behind others who came earlier and learned later that
+		// they have to wait, may have its ticket before theirs.
+		if n > most && now.Sub(o.named) > mostTicketLife {
+			continue
 		}
 		if now.Sub(o.named) < nameAgain {
 			known = o
@@ -170,6 +190,9 @@ func (q *waitQueue) tell(w *waiter) (arrival int64, next []follower) {
 	w.asks.Store(true)
 	ln := q.lines[w.in]
 	if ln.Front() != w.Waiter {
+		if len(w.take.Buckets) == 1 {
+			return 0, nil
+		}
 		return w.take.place.arrival.Load(), nil
 	}
 	if ln.kept {
@@ -180,6 +203,9 @@ func (q *waitQueue) tell(w *waiter) (arrival int64, next []follower) {
 
 // nameAgain is how long those behind need not be named: half of what their tickets live.
 const nameAgain = 500 * time.Millisecond
+
+// mostTicketLife is how long a ticket lives at most.
+const mostTicketLife = 5 * time.Second
 
 // keepTicket is how often a waiter asks at least, so that its ticket does not end: it is not
 // written anew before half its life, which is 5 s then. Shorter lives are 200 ms, or twice the wait
@@ -198,8 +224,8 @@ func keepsTicket(pause, retryAfter time.Duration) time.Duration {
 
 // Withdrawals go on in the background, and callers do not wait for them.
 const (
-	withdrawTimeout = 5 * time.Second // no ticket lives longer
-	mostWithdrawals = 256             // at once; the tickets of others end by themselves
+	withdrawTimeout = mostTicketLife
+	mostWithdrawals = 256 // at once; the tickets of others end by themselves
 )
 
 // takeBack removes the ticket of a waiter that is not in front, if its own request left it: as when

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/drawgate/drawgate"
 	"github.com/drawgate/drawgate/config"
@@ -99,7 +100,7 @@ func exitCode(err error) int {
 // advice returns what to do about an error, or "" if that is obvious.
 func advice(err error) string {
 	_, gaveUp := errors.AsType[*drawgate.GaveUpError](err)
-	unknown := failure.MaySpend(err) || errors.Is(err, store.ErrUnknownOutcome)
+	unknown := failure.MaySpend(err) || errors.Is(err, store.ErrUnknownOutcome) && !onlyReads(err)
 	switch kind := failure.Of(err); {
 	case kind == failure.NeverFits:
 		return "Waiting does not help: ask for less, or raise the limit."
@@ -113,6 +114,12 @@ func advice(err error) string {
 		return "Nothing was decided. Check the store, or name another with --store."
 	}
 	return ""
+}
+
+// onlyReads reports whether a call of the store that failed changes no count.
+func onlyReads(err error) bool {
+	e, ok := errors.AsType[*drawgate.StoreError](err)
+	return ok && slices.Contains([]string{"open", "init", "ping", "peek", "list", "read", "index"}, e.Op)
 }
 
 // notAllowed says what to do if a store's file may not be opened. Usually it is that of a service.

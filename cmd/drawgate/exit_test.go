@@ -26,6 +26,7 @@ func TestAdviceTellsWhatMayHaveBeenDone(t *testing.T) {
 			"It may have been carried out",
 		},
 		"it gave up a hold": {&drawgate.GaveUpError{Err: context.DeadlineExceeded}, "The store did not answer in time"},
+		"a look, no answer": {&drawgate.StoreError{Op: "peek", Err: lost}, "Nothing was decided"},
 		"not sent":          {&drawgate.StoreError{Op: "take", Err: context.DeadlineExceeded}, "Nothing was decided"},
 	} {
 		if got := advice(c.err); !strings.HasPrefix(got, c.want) {

@@ -250,10 +250,11 @@ func TestCrashOfTheRaceDetector(t *testing.T) {
 		runs         int
 		passes       bool
 	}{
-		"passes":        {"echo fine", "fine", 1, true},
-		"fails":         {"echo bad; exit 1", "bad", 1, false},
-		"crashes":       {"[ $n = 2 ] && echo fine || { echo 'ThreadSanitizer: CHECK failed: x' >&2; exit 66; }", "fine", 2, true},
-		"crashes twice": {"echo 'ThreadSanitizer: CHECK failed: x'; exit 66", "run again", 2, false},
+		"passes":              {"echo fine", "fine", 1, true},
+		"fails":               {"echo bad; exit 1", "bad", 1, false},
+		"crashes":             {"[ $n = 2 ] && echo fine || { echo 'ThreadSanitizer: CHECK failed: x' >&2; exit 66; }", "fine", 2, true},
+		"fails, then crashes": {"echo '--- FAIL: x' 'ThreadSanitizer: CHECK failed: x'; exit 66", "FAIL", 1, false},
+		"crashes twice":       {"echo 'ThreadSanitizer: CHECK failed: x'; exit 66", "run again", 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
