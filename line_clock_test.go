@@ -123,7 +123,9 @@ func clockIsSet(t *testing.T, by time.Duration, waits bool, keys []string) {
 func TestNoPauseInALine(t *testing.T) {
 	t.Parallel()
 	for _, by := range []time.Duration{0, 50 * time.Millisecond, time.Second} {
-		for apart, most := range map[time.Duration]time.Duration{0: 2 * time.Second, 10 * time.Millisecond: 200 * time.Millisecond} {
+		for apart, most := range map[time.Duration]time.Duration{
+			0: 2 * time.Second, 10 * time.Millisecond: 200 * time.Millisecond,
+		} {
 			for i := range 4 {
 				t.Run(fmt.Sprint(by, apart, i), func(t *testing.T) {
 					t.Parallel()

@@ -151,8 +151,8 @@ func (q *waitQueue) next(w *waiter) (all []follower) {
 		if n++; n > most+store.MaxNext {
 			break
 		}
-		// One that came to stand further back, behind others who came earlier and learned later that
-		// they have to wait, may have its ticket before theirs.
+		// One that came to stand further back, behind others who came earlier and learned later
+		// that they have to wait, may have its ticket before theirs.
 		if n > most && now.Sub(o.named) > mostTicketLife {
 			continue
 		}
