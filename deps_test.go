@@ -75,8 +75,10 @@ var rules = map[string]struct{ own, others []string }{
 		others: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
 	},
 	"store/pgstore": {
-		own: []string{"store", "internal/journal", "internal/record", "internal/storekey",
-			"store/pgstore/internal/pg"},
+		own: []string{
+			"store", "internal/journal", "internal/record", "internal/storekey",
+			"store/pgstore/internal/pg",
+		},
 		others: []string{"github.com/jackc/pgx/v5/pgconn"},
 	},
 	"store/pgstore/internal/pg": { // pgx's types would make each program 3 MB larger

@@ -40,8 +40,10 @@ func TestSimulatedOrder(t *testing.T) {
 		simulated{drawgate.ConcurrencyLimit("slots", 8), 20 * time.Millisecond, linetest.Overtaken, 64, 400, near},
 		simulated{drawgate.RollingLimit("window", 25, 500*time.Millisecond), 0, linetest.Passed, 64, 50, near},
 		simulated{drawgate.RollingLimit("large", 100, 2*time.Second), 0, linetest.Passed, 300, 50, near},
-		simulated{drawgate.BucketLimit("far", 300, time.Second, 1), 0, linetest.Passed, 4500, 6,
-			100 * time.Millisecond},
+		simulated{
+			drawgate.BucketLimit("far", 300, time.Second, 1), 0, linetest.Passed, 4500, 6,
+			100 * time.Millisecond,
+		},
 	) {
 		for _, waiters := range [][]int{{50, 50, 50, 50, 50, 50, 50, 50}, {365, 5, 5, 5, 5, 5, 5, 5}} {
 			t.Run(fmt.Sprint(c.limit.Name, " ", waiters[0]), func(t *testing.T) {

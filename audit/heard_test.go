@@ -80,15 +80,23 @@ func TestWhatTheStoreHasHeard(t *testing.T) {
 			[]audit.Line{with(local(line(audit.Reserved, 4)), 7), line(audit.Settled, 4), alive(9), twice(9)}, nil,
 		},
 		"one was refused, and may be granted": {
-			[]audit.Line{{Event: audit.Asked, Call: 4, Upstream: "u", Asked: 4, Key: "alice"}, refused(4, true),
-				alive(8)}, []uint64{4},
+			[]audit.Line{
+				{Event: audit.Asked, Call: 4, Upstream: "u", Asked: 4, Key: "alice"},
+				refused(4, true),
+				alive(8),
+			}, []uint64{4},
 		},
 		"one was refused": {
-			[]audit.Line{{Event: audit.Asked, Call: 4, Upstream: "u", Asked: 4, Key: "alice"}, refused(4, false),
-				alive(8)}, nil,
+			[]audit.Line{
+				{Event: audit.Asked, Call: 4, Upstream: "u", Asked: 4, Key: "alice"},
+				refused(4, false),
+				alive(8),
+			}, nil,
 		},
-		"the line is of a new call": {[]audit.Line{with(line(audit.Reserved, 4), 7), line(audit.Settled, 4)},
-			[]uint64{4}},
+		"the line is of a new call": {
+			[]audit.Line{with(line(audit.Reserved, 4), 7), line(audit.Settled, 4)},
+			[]uint64{4},
+		},
 	} {
 		dir := t.TempDir()
 		open := audit.Line{N: 1, At: start.UnixNano(), Event: audit.Opened, Version: 1, Run: "run", Part: 1}

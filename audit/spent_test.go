@@ -108,8 +108,10 @@ func TestSpending(t *testing.T) {
 		d := &got.Doubtful[i]
 		doubtful = append(doubtful, fmt.Sprint(d.Run, " ", d.Call, " ", d.Uncertain))
 	}
-	if want := []string{"away 2 false", "away 3 true", "killed 7 true", "killed 3 false",
-		"killed 4 false"}; !slices.Equal(doubtful, want) {
+	if want := []string{
+		"away 2 false", "away 3 true", "killed 7 true", "killed 3 false",
+		"killed 4 false",
+	}; !slices.Equal(doubtful, want) {
 		t.Errorf("doubtful are %q, want %q", doubtful, want)
 	}
 	got.Between("2026-12-01", "2026-12-31")

@@ -54,12 +54,14 @@ func TestSpend(t *testing.T) {
 		{client.SpendQuery{From: "2026-11-01", To: "2026-12-31", By: []string{"team"}}, []api.SpendRow{
 			row(api.SpendRow{}, 1, 300), row(api.SpendRow{Team: "red"}, 3, 700),
 		}},
-		{client.SpendQuery{From: "2026-11-01", To: "2026-12-31", By: []string{"day", "key"}, Team: &red},
+		{
+			client.SpendQuery{From: "2026-11-01", To: "2026-12-31", By: []string{"day", "key"}, Team: &red},
 			[]api.SpendRow{
 				row(api.SpendRow{Day: "2026-11-01", Key: "alice"}, 1, 100),
 				row(api.SpendRow{Day: "2026-11-01", Key: "anna"}, 1, 200),
 				row(api.SpendRow{Day: "2026-12-01", Key: "alice"}, 1, 400),
-			}},
+			},
+		},
 		{
 			client.SpendQuery{From: "2026-11-01", To: "2026-12-31", By: []string{"upstream", "model"}, Team: &none},
 			[]api.SpendRow{row(api.SpendRow{Upstream: "gemini", Model: "c"}, 1, 300)},

@@ -80,8 +80,10 @@ func checkStore(url string) (hint string, err error) {
 			return "", err
 		}
 	default:
-		hint, meant := didYouMean(scheme, []string{"memory", "sqlite", "redis", "rediss", "valkey", "postgres",
-			"postgresql", "dynamodb"})
+		hint, meant := didYouMean(scheme, []string{
+			"memory", "sqlite", "redis", "rediss", "valkey", "postgres",
+			"postgresql", "dynamodb",
+		})
 		if meant != "" {
 			hint = fmt.Sprintf("did you mean %q?", meant+":")
 		}

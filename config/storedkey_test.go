@@ -32,8 +32,10 @@ func TestKeysInTheStoreNeedAStore(t *testing.T) {
 		"memory":   {adminToken + "store: \"memory:\"\n", "", "lost when this process ends"},
 		"dynamodb": {adminToken + "store: dynamodb://table?region=eu-west-1\n", "", ""},
 		"no token": {"store: sqlite:state.db\n", "everybody who reaches the address for administrators", ""},
-		"take only": {strings.Replace(adminToken, "admin", "take", 1) + "store: sqlite:state.db\n",
-			"nobody could change keys", ""},
+		"take only": {
+			strings.Replace(adminToken, "admin", "take", 1) + "store: sqlite:state.db\n",
+			"nobody could change keys", "",
+		},
 		"no admin": {"store: sqlite:state.db\nserver: {admin: off}\n", "", ""},
 		"insecure": {"store: sqlite:state.db\nserver: {insecure: true}\n", "", ""},
 	} {

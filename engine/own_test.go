@@ -14,8 +14,10 @@ import (
 // one, and by nobody who only knows its name.
 func TestOwnPolicies(t *testing.T) {
 	t.Parallel()
-	own := drawgate.Policy{Name: engine.OwnPrefix + "x",
-		Limits: []drawgate.Limit{drawgate.RollingLimit("r", 10, time.Hour)}}
+	own := drawgate.Policy{
+		Name:   engine.OwnPrefix + "x",
+		Limits: []drawgate.Limit{drawgate.RollingLimit("r", 10, time.Hour)},
+	}
 	st := memstore.New(nil)
 	e, err := engine.New(st, engine.Config{Policies: []engine.Policy{{Policy: own, Base: true}}}, nil)
 	if err != nil {
@@ -23,8 +25,10 @@ func TestOwnPolicies(t *testing.T) {
 	}
 	defer e.Close()
 	take := func(own bool) error {
-		_, err := e.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{Policy: engine.OwnPrefix + "x", Key: "k",
-			Own: own}}})
+		_, err := e.Take(t.Context(), &engine.Request{Asks: []engine.Ask{{
+			Policy: engine.OwnPrefix + "x", Key: "k",
+			Own: own,
+		}}})
 		return err
 	}
 	if err := take(true); err != nil {

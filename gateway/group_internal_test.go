@@ -94,8 +94,10 @@ func TestOneGrantOfARace(t *testing.T) {
 	r := &race{}
 	var left []string
 	for _, name := range accounts {
-		r.asks = append(r.asks, &ask{key: &Key{Name: "alice"}, secret: [32]byte{1}, model: &Model{Policy: name},
-			wait: time.Hour, race: r})
+		r.asks = append(r.asks, &ask{
+			key: &Key{Name: "alice"}, secret: [32]byte{1}, model: &Model{Policy: name},
+			wait: time.Hour, race: r,
+		})
 		r.leave = append(r.leave, func(error) { left = append(left, name) }) // too late: it is granted
 	}
 	take := func(i int) error {

@@ -257,8 +257,11 @@ func TestImagesThatCannotBeCounted(t *testing.T) {
 			{edits, bare("\r\n\r\nx\r\n", "\r\n\r\nx\n"), "not written as"},
 			{edits, bare("--\r\n", "--\r\nmore"), "not written as"},
 			{edits, [2]string{good[0], good[1] + "; boundary=y"}, "not valid"},
-			{edits, [2]string{good[0], strings.ReplaceAll(good[1], "boundary=", `boundary*=utf-8''`)},
-				"must be a form"},
+			{
+				edits,
+				[2]string{good[0], strings.ReplaceAll(good[1], "boundary=", `boundary*=utf-8''`)},
+				"must be a form",
+			},
 		} {
 			before := len(b.sim.Calls())
 			got := b.do(b.raw(t.Context(), http.MethodPost, c.path, c.call[0], "Authorization: Bearer "+bob, c.call[1],
@@ -281,8 +284,10 @@ func TestImagesThatCannotBeCounted(t *testing.T) {
 func TestImagesByAnAlias(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) {
-		s.config.Aliases = []gateway.Alias{{Name: "painter",
-			Models: []gateway.Target{{Upstream: "openai", Model: "gpt-image-1"}}}}
+		s.config.Aliases = []gateway.Alias{{
+			Name:   "painter",
+			Models: []gateway.Target{{Upstream: "openai", Model: "gpt-image-1"}},
+		}}
 		s.config.Keys[0].Models = []string{"painter"}
 	}, func(t *testing.T, b *bench) {
 		body, kind := edit(t, 1, "prompt=x", "model=painter", "n=2")

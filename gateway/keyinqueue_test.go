@@ -44,15 +44,19 @@ func TestKeysThatEndInTheQueue(t *testing.T) {
 		"nothing":                 {"", func(*bench) {}, ""},
 		"another key is disabled": {"", change(func(c *gateway.Config) { c.Keys[1].Disabled = true }), ""},
 		"disabled":                {"", keyOf(func(k *gateway.Key) { k.Disabled = true }), "key_disabled"},
-		"expired": {"", keyOf(func(k *gateway.Key) { k.Expires = time.Now().Add(time.Second) }),
-			"key_expired"},
+		"expired": {
+			"", keyOf(func(k *gateway.Key) { k.Expires = time.Now().Add(time.Second) }),
+			"key_expired",
+		},
 		"its secret": {"", keyOf(func(k *gateway.Key) {
 			k.Secrets, k.Sum = []gateway.KeySecret{{Sum: k.Sum, Until: time.Now().Add(time.Second)}}, [32]byte{}
 		}), "key_expired"},
 		"deleted":                 {"", change(func(c *gateway.Config) { c.Keys = c.Keys[1:] }), "invalid_api_key"},
 		"its secret is another's": {"", keyOf(func(k *gateway.Key) { k.Name = "carol" }), "invalid_api_key"},
-		"its namesake of the store": {"", func(b *bench) { b.useStored(nil, storedKey("alice", ofDave, disabled)) },
-			"key_disabled"},
+		"its namesake of the store": {
+			"", func(b *bench) { b.useStored(nil, storedKey("alice", ofDave, disabled)) },
+			"key_disabled",
+		},
 		"disabled in the store": {ofCarol, func(b *bench) {
 			b.useStored(nil,
 				storedKey("carol", ofCarol, disabled))
@@ -60,8 +64,10 @@ func TestKeysThatEndInTheQueue(t *testing.T) {
 		"deleted in the store": {ofCarol, func(b *bench) { b.useStored([]string{"carol"}) }, "invalid_api_key"},
 		"a token":              {"token", func(*bench) {}, ""},
 		"a token that ends":    {"short", func(*bench) {}, "key_expired"},
-		"its issuer is disabled": {"token", change(func(c *gateway.Config) { c.Tokens[0].Key.Disabled = true }),
-			"key_disabled"},
+		"its issuer is disabled": {
+			"token", change(func(c *gateway.Config) { c.Tokens[0].Key.Disabled = true }),
+			"key_disabled",
+		},
 		"its issuer is gone": {"token", change(func(c *gateway.Config) { c.Tokens = nil }), "invalid_api_key"},
 	} {
 		inBubble(t, withStored(&up, withTokens(p, conf, onePerMinute)), func(t *testing.T, b *bench) {

@@ -29,8 +29,10 @@ import (
 // keeping configures whose is what is stored at OpenAI. Carol is of alice's team.
 func keeping(by string) func(*setup) {
 	return func(s *setup) {
-		s.config.Keys = append(s.config.Keys, gateway.Key{Name: "carol", Sum: sha256.Sum256([]byte(carol)),
-			Team: "red"})
+		s.config.Keys = append(s.config.Keys, gateway.Key{
+			Name: "carol", Sum: sha256.Sum256([]byte(carol)),
+			Team: "red",
+		})
 		for i := range s.config.Upstreams {
 			if u := &s.config.Upstreams[i]; u.Name == "openai" {
 				u.Stored = &gateway.Stored{By: by, Policy: "upstream"}
@@ -334,8 +336,10 @@ func TestPollingWritesOnce(t *testing.T) {
 		written := func() int64 {
 			l := b.engine.Limiter(owned.PolicyName)
 			key := owned.Key("openai", "key alice", strconv.Itoa(int(llm.StoredItem)), "rs_1")
-			st, err := drawgate.Ask{Limiter: l, Tenant: owned.Tenant, Key: key,
-				Costs: owned.Cost(0)}.Status(t.Context(), 0)
+			st, err := drawgate.Ask{
+				Limiter: l, Tenant: owned.Tenant, Key: key,
+				Costs: owned.Cost(0),
+			}.Status(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -431,8 +435,10 @@ func TestStoredOnlyWhereAModelMayBeUsed(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(s *setup) {
 		keeping(gateway.StoredByTeam)(s)
-		s.config.Aliases = []gateway.Alias{{Name: "fast",
-			Models: []gateway.Target{{Upstream: "openai", Model: "gpt-4o"}}}}
+		s.config.Aliases = []gateway.Alias{{
+			Name:   "fast",
+			Models: []gateway.Target{{Upstream: "openai", Model: "gpt-4o"}},
+		}}
 	}, func(t *testing.T, b *bench) {
 		id, file := b.respond(alice, ""), b.upload(carol, "of the team")
 		for list, allowed := range map[string]bool{

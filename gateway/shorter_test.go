@@ -51,8 +51,10 @@ func TestRefusalSaysWhichAnswerWouldFit(t *testing.T) {
 		"a budget, responses": {"responses", "max_output_tokens", budget, true},
 		"a budget, anthropic": {"anthropic", "max_tokens", budget, true},
 		"a budget, gemini":    {"gemini", "maxOutputTokens", budget, true},
-		"tokens": {"openai", "max_tokens", drawgate.RollingLimit("tpm", 2000, time.Hour).Of("tokens"),
-			false},
+		"tokens": {
+			"openai", "max_tokens", drawgate.RollingLimit("tpm", 2000, time.Hour).Of("tokens"),
+			false,
+		},
 		"tokens of answers": {
 			"anthropic", "max_tokens", drawgate.RollingLimit("otpm", 1900, time.Hour).Of("output_tokens"), false,
 		},

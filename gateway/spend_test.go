@@ -255,8 +255,10 @@ func TestMeterRefusesNothing(t *testing.T) {
 			t.Errorf("a call that never fits: %d; the log: %s", got, log.String())
 		}
 		// Whoever fills a meter on purpose.
-		m := spend.Meter{Day: time.Now().UTC().Format(time.DateOnly), Team: "red", Key: "alice", Upstream: "openai",
-			Model: "gpt-4o"}
+		m := spend.Meter{
+			Day: time.Now().UTC().Format(time.DateOnly), Team: "red", Key: "alice", Upstream: "openai",
+			Model: "gpt-4o",
+		}
 		lim, err := drawgate.New(b.store, spend.Policy(b.money), nil)
 		if err != nil {
 			t.Fatal(err)

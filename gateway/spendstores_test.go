@@ -92,8 +92,10 @@ type spenders struct {
 // A charge whose answer comes too late is sent again, and may count twice.
 func newSpenders(t *testing.T, gateways, teams int, timeout time.Duration, open func() drawgate.Store) *spenders {
 	t.Helper()
-	s := &spenders{T: t, teams: teams, callers: 16, biller: &biller{prices: priced(),
-		bill: map[spend.Meter]spend.Units{}}}
+	s := &spenders{T: t, teams: teams, callers: 16, biller: &biller{
+		prices: priced(),
+		bill:   map[spend.Meter]spend.Units{},
+	}}
 	s.models = []string{"gpt-4o", "gpt-4o-mini"}
 	for range gateways {
 		g := guard.New(open(), &guard.Options{Instances: gateways, Timeout: timeout})

@@ -81,8 +81,10 @@ func TestPriceOfEdits(t *testing.T) {
 	if err != nil || untold < least || untold > most {
 		t.Errorf("untold it costs %d, %v; want %d to %d", untold, err, least, most)
 	}
-	reported := llm.Usage{Input: 110, InputKnown: true, ImageInput: 100, Output: 272, OutputKnown: true, Final: true,
-		Ended: true}
+	reported := llm.Usage{
+		Input: 110, InputKnown: true, ImageInput: 100, Output: 272, OutputKnown: true, Final: true,
+		Ended: true,
+	}
 	if _, n, err := prices(10_000_000).Cost(c, held, reported); n != 10*5+100*10+272*40 || err != nil {
 		t.Errorf("told it costs %d, %v", n, err)
 	}

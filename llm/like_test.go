@@ -101,10 +101,16 @@ func TestLikeOpenAIRefusals(t *testing.T) {
 		"xai, credit":     {"xai", 429, nil, spent, llm.Credit, "", credit},
 		"xai, wrong call": {"xai", 400, nil, `{"code":"Client specified an invalid argument","error":"x"}`, llm.NotQuota, "", time.Time{}},
 		"mistral":         {"mistral", 429, nil, limited, llm.PerMinute, "", minute},
-		"mistral, hint": {"mistral", 429, http.Header{"Retry-After": {"7"}}, limited, llm.PerMinute, "",
-			now.Add(7 * time.Second)},
+		"mistral, hint": {
+			"mistral", 429,
+			http.Header{"Retry-After": {"7"}},
+			limited, llm.PerMinute, "",
+			now.Add(7 * time.Second),
+		},
 		"mistral, not of the plan": {
-			"mistral", 429, http.Header{"X-Ratelimit-Limit-Req-Minute": {"0"}}, limited, llm.NotOffered, "",
+			"mistral", 429,
+			http.Header{"X-Ratelimit-Limit-Req-Minute": {"0"}},
+			limited, llm.NotOffered, "",
 			now.Add(24 * time.Hour),
 		},
 		"mistral, month": {

@@ -246,8 +246,10 @@ func openAIProfile() *Profile {
 			{Name: "text-moderation", Prefixes: []string{"text-moderation"}, Reasons: ReasonsNever},
 			// MaxOutput is of one image.
 			{Name: "gpt-image-1", Prefixes: []string{"gpt-image-1"}, MaxOutput: mostImage1, Reasons: ReasonsNever},
-			{Name: "gpt-image-1-mini", Prefixes: []string{"gpt-image-1-mini"}, MaxOutput: mostImage1,
-				Reasons: ReasonsNever},
+			{
+				Name: "gpt-image-1-mini", Prefixes: []string{"gpt-image-1-mini"}, MaxOutput: mostImage1,
+				Reasons: ReasonsNever,
+			},
 			{Name: "gpt-image-1.5", Prefixes: []string{"gpt-image-1."}, MaxOutput: mostImage2, Reasons: ReasonsNever},
 			{
 				Name: "gpt-image-2", Prefixes: []string{"gpt-image-2", "chatgpt-image"}, MaxOutput: mostImage2,

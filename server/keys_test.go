@@ -34,8 +34,10 @@ func keyBook(t *testing.T, s store.Store) *virtualkey.Book {
 
 // token is an access token of a test.
 func accessToken(name, tenant string, role server.Role) server.Token {
-	return server.Token{Name: name, Secret: "secret-of-" + name + "-0123456789", Roles: []server.Role{role},
-		Tenant: tenant}
+	return server.Token{
+		Name: name, Secret: "secret-of-" + name + "-0123456789", Roles: []server.Role{role},
+		Tenant: tenant,
+	}
 }
 
 // status sends a request with an access token, and returns the status of the answer.
@@ -62,11 +64,13 @@ func TestOnlyAdministratorsChangeKeys(t *testing.T) {
 	t.Parallel()
 	book := keyBook(t, memstore.New(nil))
 	log := &syncbuffer.Buffer{}
-	f := setup{options: &server.Options{Keys: book, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	f := setup{options: &server.Options{
+		Keys: book, Logger: slog.New(slog.NewTextHandler(log, nil)),
 		Tokens: []server.Token{
 			accessToken("ops", "", server.RoleAdmin), accessToken("bound", "t", server.RoleAdmin),
 			accessToken("reader", "", server.RoleRead), accessToken("taker", "", server.RoleTake),
-		}}}.start(t)
+		},
+	}}.start(t)
 	k, secret, err := book.Create(t.Context(), "", "alice", api.KeySettings{})
 	if err != nil {
 		t.Fatal(err)
@@ -148,8 +152,10 @@ func TestHostileBodiesOfKeys(t *testing.T) {
 			t.Errorf("create %.60q: %d %s", body, got, p.Detail)
 		}
 	}
-	for _, body := range []string{``, `{}`, `{"version":0}`, `{"version":2}`, `{"version":1,"name":"bob"}`,
-		`{"version":"1"}`} {
+	for _, body := range []string{
+		``, `{}`, `{"version":0}`, `{"version":2}`, `{"version":1,"name":"bob"}`,
+		`{"version":"1"}`,
+	} {
 		if got := f.do("PUT", "/v1/keys/alice", body, &p); got < 400 || got > 422 {
 			t.Errorf("change %.60q: %d %s", body, got, p.Detail)
 		}
@@ -159,8 +165,10 @@ func TestHostileBodiesOfKeys(t *testing.T) {
 			t.Errorf("rotate %.60q: %d %s", body, got, p.Detail)
 		}
 	}
-	for _, path := range []string{"/v1/keys/bob", "/v1/keys/%23", "/v1/keys/a%2Fb", "/v1/keys/key:alice",
-		"/v1/keys/..%2Fhead"} {
+	for _, path := range []string{
+		"/v1/keys/bob", "/v1/keys/%23", "/v1/keys/a%2Fb", "/v1/keys/key:alice",
+		"/v1/keys/..%2Fhead",
+	} {
 		if got := f.do("GET", path, "", &p); got != http.StatusNotFound || p.Code != api.CodeUnknownKey {
 			t.Errorf("%s: %d %s", path, got, p.Code)
 		}

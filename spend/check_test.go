@@ -14,8 +14,11 @@ func TestCompareWithDoubt(t *testing.T) {
 	t.Parallel()
 	who := audit.Spender{Day: "2026-11-30", Team: "t", Key: "k", Upstream: "u", Model: "m"}
 	amounts := func(answer int64) []audit.Amount {
-		return []audit.Amount{{Unit: "requests", N: 1}, {Unit: "prompt_tokens", N: 10},
-			{Unit: "answer_tokens", N: answer}}
+		return []audit.Amount{
+			{Unit: "requests", N: 1},
+			{Unit: "prompt_tokens", N: 10},
+			{Unit: "answer_tokens", N: answer},
+		}
 	}
 	const used, reserved = 30, 50
 	for _, c := range []struct {
@@ -30,8 +33,10 @@ func TestCompareWithDoubt(t *testing.T) {
 		s := &audit.Spent{
 			Ended: map[audit.Spender]map[string]int64{who: {"requests": 1, "prompt_tokens": 10, "answer_tokens": used}},
 			Doubtful: []audit.Doubtful{{
-				Unended: audit.Unended{Spender: who, Reserved: amounts(reserved), Uncertain: c.uncertain,
-					Twice: c.twice},
+				Unended: audit.Unended{
+					Spender: who, Reserved: amounts(reserved), Uncertain: c.uncertain,
+					Twice: c.twice,
+				},
 				Used: amounts(used),
 			}},
 		}

@@ -115,8 +115,10 @@ var notLinted = map[string]string{}
 func TestNamesPassPromlint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, &telemetry.Options{Lines: func() []drawgate.Line {
-		return []drawgate.Line{{Waiting: 1,
-			Tickets: 1}}
+		return []drawgate.Line{{
+			Waiting: 1,
+			Tickets: 1,
+		}}
 	}})
 	r.m.Declare(engine.Policy{Policy: tiers("p", 1)})
 	allow(t, r.limiter(tiers("p", 1)), "k", 2)

@@ -206,10 +206,14 @@ func TestWaitIsMeasuredApartFromDeciding(t *testing.T) {
 func TestLinesOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	lines := []drawgate.Line{
-		{Key: drawgate.Key{Policy: "a", Name: "1"}, Waiting: 2, Longest: time.Second, Tickets: 5,
-			Oldest: 3 * time.Second},
-		{Key: drawgate.Key{Policy: "a", Name: "2"}, Waiting: 1, Longest: 2 * time.Second, Tickets: 4,
-			Oldest: 9 * time.Second},
+		{
+			Key: drawgate.Key{Policy: "a", Name: "1"}, Waiting: 2, Longest: time.Second, Tickets: 5,
+			Oldest: 3 * time.Second,
+		},
+		{
+			Key: drawgate.Key{Policy: "a", Name: "2"}, Waiting: 1, Longest: 2 * time.Second, Tickets: 4,
+			Oldest: 9 * time.Second,
+		},
 		{Key: drawgate.Key{Policy: "b", Name: "1"}, Waiting: 1, Tickets: 1, Oldest: time.Second},
 		{Key: drawgate.Key{Policy: "c", Name: "1"}, Waiting: 1},
 	}

@@ -54,8 +54,10 @@ func newNow(m *Metrics) *now {
 
 // Describe implements [prometheus.Collector].
 func (n *now) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{n.length, n.age, n.tickets, n.ticketAge, n.buckets, n.pending, n.instances,
-		n.mayShare, n.timeout} {
+	for _, d := range []*prometheus.Desc{
+		n.length, n.age, n.tickets, n.ticketAge, n.buckets, n.pending, n.instances,
+		n.mayShare, n.timeout,
+	} {
 		ch <- d
 	}
 }

@@ -93,8 +93,10 @@ func TestKeysSurviveARestart(t *testing.T) {
 	want := api.KeySettings{
 		Team: "blue", User: "u", Class: "c", Priority: 3, Models: []string{"openai/*"},
 		Others: []string{"openai/v1/files"},
-		Paths:  []string{"openai/v1/*"}, Addresses: []string{"10.0.0.0/8", "192.0.2.7",
-			"2001:db8::/32"}, Expires: &expires,
+		Paths:  []string{"openai/v1/*"}, Addresses: []string{
+			"10.0.0.0/8", "192.0.2.7",
+			"2001:db8::/32",
+		}, Expires: &expires,
 	}
 	k, secret, err := p.Create(t.Context(), "ops", "alice", want)
 	if err != nil {

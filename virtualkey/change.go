@@ -300,7 +300,8 @@ func (s *state) next() int64 {
 
 // documents returns what a change writes, and the head of it.
 func (b *Book) documents(ctx context.Context, h head, c *change, k *Key) (docs []store.Document, raw []byte,
-	err error) {
+	err error,
+) {
 	p := pageOf(h.N)
 	page, err := b.readPages(ctx, p)
 	if err != nil {

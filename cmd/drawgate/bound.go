@@ -61,8 +61,12 @@ func (a *app) bound(args []string, assume assumed) error {
 	for _, f := range []struct {
 		name string
 		n    int
-	}{{"instances", assume.instances}, {"starts", assume.starts}, {"returns", assume.returns},
-		{"losses", assume.losses}} {
+	}{
+		{"instances", assume.instances},
+		{"starts", assume.starts},
+		{"returns", assume.returns},
+		{"losses", assume.losses},
+	} {
 		if f.n < 0 || f.n > maxAssumed {
 			return usage("--%s %d is not between 0 and %d", f.name, f.n, maxAssumed)
 		}

@@ -38,8 +38,10 @@ func (a *app) askKeys(cmd *cobra.Command, f func(context.Context, *client.Client
 }
 
 // keySettings are the names of keySettingFlags.
-var keySettings = []string{"team", "user", "class", "priority", "models", "others", "paths", "addresses", "expires",
-	"limits"}
+var keySettings = []string{
+	"team", "user", "class", "priority", "models", "others", "paths", "addresses", "expires",
+	"limits",
+}
 
 // keySettingFlags are settings of a key as flags.
 type keySettingFlags struct {
@@ -229,7 +231,8 @@ given, so that callers can change theirs without a lost call. ` + keysAtServer,
 
 // keyOneCmd makes a command that does one thing with one key.
 func (a *app) keyOneCmd(verb, short, long string,
-	do func(*client.Client, context.Context, string) (api.Key, error)) *cobra.Command {
+	do func(*client.Client, context.Context, string) (api.Key, error),
+) *cobra.Command {
 	return &cobra.Command{
 		Use:     verb + " NAME",
 		Short:   short,

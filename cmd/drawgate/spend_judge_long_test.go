@@ -104,7 +104,8 @@ func (s *spenders) shown() (all map[spend.Meter]spend.Units, open int64) {
 // compare checks that meters without calls that are listed have what was billed and what the
 // ledgers tell, and that others differ by no more than these calls reserved.
 func (s *spenders) compare(shown map[spend.Meter]spend.Units, reported *audit.Spent,
-	listed map[spend.Meter]spend.Units) {
+	listed map[spend.Meter]spend.Units,
+) {
 	s.Helper()
 	bill, ledgers := maps.Clone(s.biller.bill), map[spend.Meter]spend.Units{}
 	for m, u := range s.biller.edge {

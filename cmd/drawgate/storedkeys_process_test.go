@@ -84,8 +84,10 @@ func (b keyBench) secretIn(out string) string {
 func call(d *daemon, secret string) int {
 	d.t.Helper()
 	r, err := d.ask(d.public+"/openai/v1/chat/completions", map[string]any{
-		"model": "gpt-4.1-mini", "max_tokens": 5, "messages": []any{map[string]any{"role": "user",
-			"content": "Hello!"}},
+		"model": "gpt-4.1-mini", "max_tokens": 5, "messages": []any{map[string]any{
+			"role":    "user",
+			"content": "Hello!",
+		}},
 	}, "Content-Type: application/json", "Authorization: Bearer "+secret)
 	if err != nil {
 		d.t.Fatal(err)
@@ -158,8 +160,10 @@ func TestKeysOfTheStoreAreSharedAndKept(t *testing.T) {
 			want(two, "a key after a restart", newer, http.StatusOK)
 			want(two, "a secret that was replaced, after a restart", bob, http.StatusUnauthorized)
 
-			for who, token := range map[string]string{"a key": newer, "a reader": "read-0123456789abcdef",
-				"nobody": "x"} {
+			for who, token := range map[string]string{
+				"a key": newer, "a reader": "read-0123456789abcdef",
+				"nobody": "x",
+			} {
 				r, err := two.ask(two.admin+"/v1/keys", nil, "Authorization: Bearer "+token)
 				if err != nil || r.code != http.StatusUnauthorized && r.code != http.StatusForbidden {
 					t.Errorf("%s sees the keys: %d %v", who, r.code, err)

@@ -19,8 +19,10 @@ func TestUnitNames(t *testing.T) {
 			t.Errorf("got %q, want %q", got, name)
 		}
 	}
-	for unit, want := range map[Unit]string{0: "Unit(0)", Total: "total", Total + 1: fmt.Sprintf("Unit(%d)", Total+1),
-		255: "Unit(255)"} {
+	for unit, want := range map[Unit]string{
+		0: "Unit(0)", Total: "total", Total + 1: fmt.Sprintf("Unit(%d)", Total+1),
+		255: "Unit(255)",
+	} {
 		if got := unit.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

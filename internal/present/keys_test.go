@@ -16,9 +16,13 @@ func TestKeys(t *testing.T) {
 	secrets := []api.KeySecret{{Until: &before}, {}}
 	var b strings.Builder
 	present.WriteKeys(&b, []api.Key{
-		{Name: "a", Secrets: secrets, Version: 7, Changed: before, By: "ops",
-			KeySettings: api.KeySettings{Team: "red", Models: []string{"x/*", "y"},
-				Limits: map[string]map[string]int64{"p": {"b": 2, "a": 10}}}},
+		{
+			Name: "a", Secrets: secrets, Version: 7, Changed: before, By: "ops",
+			KeySettings: api.KeySettings{
+				Team: "red", Models: []string{"x/*", "y"},
+				Limits: map[string]map[string]int64{"p": {"b": 2, "a": 10}},
+			},
+		},
 		{Name: "b", Secrets: secrets, KeySettings: api.KeySettings{Disabled: true, Expires: &before}},
 		{Name: "c", Secrets: secrets, KeySettings: api.KeySettings{Expires: &now}},
 		{Name: "d", Secrets: secrets, KeySettings: api.KeySettings{Expires: &later}},
@@ -43,8 +47,10 @@ func TestKeys(t *testing.T) {
 	}
 	b.Reset()
 	present.WriteKeyEvents(&b, []api.KeyEvent{{
-		At: now, Key: "a", Op: api.KeyChanged, Fields: []api.KeyField{{Field: "team", After: "red"},
-			{Field: "user", Before: "u"}},
+		At: now, Key: "a", Op: api.KeyChanged, Fields: []api.KeyField{
+			{Field: "team", After: "red"},
+			{Field: "user", Before: "u"},
+		},
 	}})
 	if got := strings.Join(strings.Fields(b.String()), " "); got !=
 		"AT KEY OP BY CHANGES 2026-11-28 10:00:00Z a change - team: - -> red; user: u -> -" {

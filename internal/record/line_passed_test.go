@@ -97,8 +97,10 @@ func TestKeptShareOfShortCalls(t *testing.T) {
 				lows = lows[:0]
 				for i := range mine { // as many of low priority as can be
 					id := fmt.Sprint("low", number)
-					v := b.ask(now, &Take{ID: id, Grant: 7, Hold: hold,
-						Place: &Place{Number: mine[i], Waited: 600 * sec}}, 1)
+					v := b.ask(now, &Take{
+						ID: id, Grant: 7, Hold: hold,
+						Place: &Place{Number: mine[i], Waited: 600 * sec},
+					}, 1)
 					if v.Allowed {
 						number++
 						mine[i], lows = number, append(lows, id)

@@ -137,8 +137,10 @@ func aWorld(t *testing.T, d dice) *world {
 	}
 	w := &world{d: d, bucket: newBucket(t,
 		drawgate.Limit{Kind: drawgate.Bucket, Window: time.Hour, Amount: 100, Burst: 100, Charge: charge(), Margin: 0},
-		drawgate.Limit{Kind: drawgate.Rolling, Window: 10 * time.Minute, Amount: 100, Charge: charge(),
-			Margin: margin()},
+		drawgate.Limit{
+			Kind: drawgate.Rolling, Window: 10 * time.Minute, Amount: 100, Charge: charge(),
+			Margin: margin(),
+		},
 		drawgate.Limit{Kind: drawgate.Rolling, Window: 2 * time.Hour, Amount: 100, Charge: charge(), Margin: margin()},
 		drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Hour, Amount: 100, Charge: charge(), Margin: margin()},
 		drawgate.Limit{Kind: drawgate.Calendar, Every: drawgate.Day, Amount: 300, Charge: charge(), Margin: margin()},

@@ -23,8 +23,10 @@ var openAIDialect = &dialect{
 	provider: OpenAI,
 	apis: map[string]*api{
 		"/v1/chat/completions": {parseChat, answerChat, func(x *exchange) stream { return chatStream{x} }},
-		"/v1/responses": {parseResponses, answerResponses,
-			func(x *exchange) stream { return newResponses(x) }},
+		"/v1/responses": {
+			parseResponses, answerResponses,
+			func(x *exchange) stream { return newResponses(x) },
+		},
 		"/v1/embeddings":         {parseEmbeddings, answerEmbeddings, nil},
 		"/v1/moderations":        {parseModerations, answerModerations, nil},
 		"/v1/images/generations": {parseImages, answerImages, func(x *exchange) stream { return imageStream{x} }},

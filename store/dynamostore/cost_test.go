@@ -191,11 +191,13 @@ func TestSettlementsLeaveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	round := func() {
-		d, res, err := l.Take(t.Context(), drawgate.Request{Hold: drawgate.Hold{For: time.Minute},
+		d, res, err := l.Take(t.Context(), drawgate.Request{
+			Hold: drawgate.Hold{For: time.Minute},
 			Buckets: []drawgate.Ask{
 				{Key: "one", Costs: []store.Cost{drawgate.Requests(2)}},
 				{Key: "two", Costs: []store.Cost{drawgate.Requests(2)}},
-			}})
+			},
+		})
 		if err != nil || !d.Allowed {
 			t.Fatal(d.Allowed, err)
 		}

@@ -129,7 +129,8 @@ func writesOfDocuments(t *testing.T, server *awstest.Server) {
 		t.Run(name, func(t *testing.T) {
 			s := newDocumentStore(t, server, prefix())
 			s.wire.troubled(func(op string, r *http.Request, send func() (*http.Response, error)) (*http.Response,
-				error) {
+				error,
+			) {
 				s.wire.troubled(nil)
 				return c.first(op, r, send)
 			})

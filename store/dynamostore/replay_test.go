@@ -42,8 +42,10 @@ func TestLateAnswerOfTheLastBucket(t *testing.T) {
 				return answer(nil, http.StatusBadRequest, exception("ThrottlingException", "too much")), nil
 			}, nil)
 			plan := planOf(t, 100)
-			sent := store.Take{ID: "id", Grant: store.NewGrant(), Hold: time.Minute,
-				Buckets: bucketsOf(plan, 10, "a", "b")}
+			sent := store.Take{
+				ID: "id", Grant: store.NewGrant(), Hold: time.Minute,
+				Buckets: bucketsOf(plan, 10, "a", "b"),
+			}
 			leaves(t, bad, sent, reached)
 			again := func() bool {
 				d, err := take(t.Context(), good, sent)

@@ -21,7 +21,8 @@ func (s *Store) KeepsDocuments() bool { return true }
 
 // ReadDocuments implements [store.Documents].
 func (s *Store) ReadDocuments(ctx context.Context, collection string, names []string) (list []store.Document,
-	err error) {
+	err error,
+) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}

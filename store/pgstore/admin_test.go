@@ -63,10 +63,12 @@ func TestCleaningNeedsNoMoreThanGranted(t *testing.T) {
 	server := pgtest.Start(t)
 	server.Do("CREATE ROLE app LOGIN")
 	at := as(t, server.Schema(t), "app")
-	for _, f := range []func(string, string) (string, error){pgstore.TablesSQL,
+	for _, f := range []func(string, string) (string, error){
+		pgstore.TablesSQL,
 		func(url, prefix string) (string, error) {
 			return pgstore.GrantsSQL(url, prefix, pgstore.GrantOptions{})
-		}} {
+		},
+	} {
 		text, err := f(at, "q")
 		if err != nil {
 			t.Fatal(err)
@@ -203,8 +205,10 @@ func TestFindings(t *testing.T) {
 			},
 			want: "read-only: the server takes no writes",
 		},
-		"forgetful": {url: func(t *testing.T) string { t.Helper(); return ready(t) + "&synchronous_commit=off" },
-			warnings: "loss"},
+		"forgetful": {
+			url:      func(t *testing.T) string { t.Helper(); return ready(t) + "&synchronous_commit=off" },
+			warnings: "loss",
+		},
 		"a pooler": {
 			url: func(t *testing.T) string {
 				t.Helper()

@@ -97,8 +97,10 @@ const (
 
 func parseMarks(b []byte) (all marks) {
 	for ; len(b) >= markSize; b = b[markSize:] {
-		all = append(all, mark{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]),
-			int64(binary.BigEndian.Uint64(b[16:]))})
+		all = append(all, mark{
+			binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]),
+			int64(binary.BigEndian.Uint64(b[16:])),
+		})
 	}
 	return all
 }

@@ -36,8 +36,10 @@ func TestPasswordsThatAreNotEscaped(t *testing.T) {
 // another schema.
 func TestParametersThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	for _, query := range []string{"schema=quotas;", "schema=100%", "pool_max_conns=1;", "password_file=/secret%zz",
-		"password=se;secret"} {
+	for _, query := range []string{
+		"schema=quotas;", "schema=100%", "pool_max_conns=1;", "password_file=/secret%zz",
+		"password=se;secret",
+	} {
 		err := pgstore.CheckURL("postgres://u@host/db?" + query)
 		if err == nil {
 			t.Errorf("%s is accepted", query)

@@ -85,8 +85,10 @@ func TestAllWhoFitAreTold(t *testing.T) {
 						t.Fatal("it need not wait")
 					}
 				}
-				settle(t, procs[0], store.Settlement{Op: store.OpCancel, ID: "a",
-					Buckets: takeOf(plan, name, 0).Buckets})
+				settle(t, procs[0], store.Settlement{
+					Op: store.OpCancel, ID: "a",
+					Buckets: takeOf(plan, name, 0).Buckets,
+				})
 				return hears(reported[0], name) && hears(reported[1], name)
 			})
 			if n := len(reported[2]); n > 0 {

@@ -23,8 +23,10 @@ func TestLooksByHeaders(t *testing.T) {
 	clock.us.Store(1_800_000_000_000_000)
 	s := redisstore.NewWithClock(c, nil, clock.us.Load)
 	t.Cleanup(func() { _ = s.Close() })
-	plan := compile(t, "p", drawgate.Limit{Name: "r", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour,
-		Precision: drawgate.Exact},
+	plan := compile(t, "p", drawgate.Limit{
+		Name: "r", Kind: drawgate.Rolling, Amount: 10, Window: time.Hour,
+		Precision: drawgate.Exact,
+	},
 		drawgate.BucketLimit("b", 100, time.Hour, 0), drawgate.CalendarLimit("d", 100, drawgate.Day, ""))
 	for _, name := range []string{"used", "older", "expired", "held", "paused", "damaged"} {
 		take(t, s, takeOf(plan, name, 1, 2, 3))

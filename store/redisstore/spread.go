@@ -546,8 +546,10 @@ func partlyTaken(err error) error {
 		se = &store.Error{Store: "redis", Op: "take", Err: err}
 	}
 	why := strings.TrimPrefix(se.Err.Error(), store.ErrNothingDone.Error()+": ")
-	return &store.Error{Store: se.Store, Op: se.Op, Fault: se.Fault,
-		Err: fmt.Errorf("%w: %s", store.ErrUnknownOutcome, why)}
+	return &store.Error{
+		Store: se.Store, Op: se.Op, Fault: se.Fault,
+		Err: fmt.Errorf("%w: %s", store.ErrUnknownOutcome, why),
+	}
 }
 
 // convertSome converts in some slots, at the same time.

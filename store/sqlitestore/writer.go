@@ -503,9 +503,11 @@ func (w *writer) settle(st *store.Settlement, now int64) (store.Outcome, error) 
 			w.noteSettled(st, &st.Buckets[i], b, open[i], now)
 		case out.Back != nil && out.Back[i] != store.Amounts{}:
 			w.mark(b, now)
-			w.note(event{at: now, op: journal.Refund, key: b.key,
+			w.note(event{
+				at: now, op: journal.Refund, key: b.key,
 				units: journal.Units(st.Buckets[i].Plan.Policy().Limits,
-					out.Back[i], 0), labels: labelBytes(st.Labels)})
+					out.Back[i], 0), labels: labelBytes(st.Labels),
+			})
 		}
 	}
 	return out, nil

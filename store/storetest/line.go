@@ -281,8 +281,10 @@ func testLinePatience(e *env) {
 	}
 	b := e.bucket("k", rolling(1, time.Hour))
 	e.allowed("take", b.take(1))
-	for patience, want := range map[time.Duration]bool{0: true, time.Minute: false, 24 * time.Hour: true,
-		time.Microsecond: false} {
+	for patience, want := range map[time.Duration]bool{
+		0: true, time.Minute: false, 24 * time.Hour: true,
+		time.Microsecond: false,
+	} {
 		d := b.inLine(&store.Ticket{Number: 1, Patience: patience}, 0, 1)
 		e.refused("take", d, -1)
 		if got := len(b.numbers()) == 1; got != want || got != (d.Standing.Tickets > 0) || d.Arrival == 0 {
@@ -375,8 +377,10 @@ func testLineHolds(e *env) {
 	if d := b.waits(9, 0, 1); !d.Allowed || !d.Replayed {
 		e.Errorf("a replay: allowed %v, replayed %v", d.Allowed, d.Replayed)
 	}
-	renew := store.Settlement{Op: store.OpRenew, ID: string(rune('A' + 9)), Grant: 9, Hold: time.Hour,
-		Buckets: b.costs()}
+	renew := store.Settlement{
+		Op: store.OpRenew, ID: string(rune('A' + 9)), Grant: 9, Hold: time.Hour,
+		Buckets: b.costs(),
+	}
 	if e.settle(renew).Gone {
 		e.Error("the hold is gone")
 	}

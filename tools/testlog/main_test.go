@@ -114,8 +114,12 @@ func TestVerdicts(t *testing.T) {
 			[]string{"not ended: m/panics TestPanic", "out of nowhere", "FAIL m/panics TestBad", "comes last"},
 		},
 		"panicked after a test that passed": {"./after", options{}, false, []string{"FAIL m/after", "in nobody's test"}},
-		"did not compile": {"./wrong ./good", options{}, false,
-			[]string{"FAIL m/wrong", "cannot use"}},
+		"did not compile": {
+			"./wrong ./good",
+			options{},
+			false,
+			[]string{"FAIL m/wrong", "cannot use"},
+		},
 		"no tests":          {"./none", options{}, true, []string{"there are no tests"}},
 		"nothing for later": {"./later", options{}, false, []string{"2 skipped"}},
 	} {

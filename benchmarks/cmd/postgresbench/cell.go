@@ -159,8 +159,10 @@ func (b *bench) measure(ctx context.Context, c cell, who contestant, rep int) er
 		m["client_us_op"] += perOp(d, r.granted)
 	}
 	m["other_cores"] = u.Other
-	return b.out.Put(stat.Row{Section: "I", Name: who.name, Case: c.name, Rep: rep, M: m,
-		Note: strings.Join(r.errors, ", ")})
+	return b.out.Put(stat.Row{
+		Section: "I", Name: who.name, Case: c.name, Rep: rep, M: m,
+		Note: strings.Join(r.errors, ", "),
+	})
 }
 
 // prepare makes the contestant's tables.
@@ -220,7 +222,8 @@ func (b *bench) gate(c cell) sysx.Gate {
 // addServer adds what the server says of a cell. Its counts are complete only when the clients have
 // left, so commits are those of all takes, divided by their number.
 func (b *bench) addServer(ctx context.Context, m map[string]float64, who contestant, before int64,
-	total float64) error {
+	total float64,
+) error {
 	after, err := b.db.commits(ctx)
 	if err != nil {
 		return err

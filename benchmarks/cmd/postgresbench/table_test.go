@@ -14,8 +14,10 @@ func TestTargets(t *testing.T) {
 	var rows []stat.Row
 	add := func(cell, who, figure string, values ...float64) {
 		for i, v := range values {
-			rows = append(rows, stat.Row{Section: "I", Name: who, Case: cell, Rep: i + 1,
-				M: map[string]float64{figure: v}})
+			rows = append(rows, stat.Row{
+				Section: "I", Name: who, Case: cell, Rep: i + 1,
+				M: map[string]float64{figure: v},
+			})
 		}
 	}
 	add("hot-c64", byCounter, "ops_s", 1000, 2000, 1000)
