@@ -20,7 +20,7 @@ const (
 // Values with a meaning of their own.
 const (
 	UnitRequests = store.UnitRequests // the unit of a limit or cost that names none
-	// an [Every] without end, for a budget that does not come back: see [Limit]
+	// Total is an [Every] without end, for a budget that does not come back: see [Limit].
 	Total = store.Total
 	Exact = store.Exact                  // as a [Limit.Precision]: every take has an entry of its own
 	Never = time.Duration(math.MaxInt64) // the RetryAfter of a take that can never pass

@@ -24,7 +24,7 @@ func (l *Limit) Unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 	if h == nil {
 		return next(ctx, request)
 	}
-	defer h.End()                     //nolint:contextcheck // units are given back even if the client has left
+	defer func() { _ = h.End() }()    //nolint:contextcheck // units are given back even if the client has left
 	return next(h.Context(), request) //nolint:contextcheck // it is derived from ctx, and ends when the hold is lost
 }
 
@@ -41,7 +41,7 @@ func (l *Limit) Stream(server any, stream grpc.ServerStream, info *grpc.StreamSe
 	if h == nil {
 		return next(server, stream)
 	}
-	defer h.End()
+	defer func() { _ = h.End() }()
 	return next(server, &heldStream{ServerStream: stream, ctx: h.Context()})
 }
 

@@ -220,11 +220,11 @@ func Charge(asks []Ask, at, now int64) int64 {
 	for i := range asks {
 		r := asks[i].Rec
 		for j := range asks[i].Specs {
-			s, n := &asks[i].Specs[j], asks[i].N[j]
+			s, n := &asks[i].Specs[j], asks[i].N[j] //nolint:gosec // there are as many amounts as specs
 			if n <= 0 || s.Kind == Concurrency {
 				continue
 			}
-			st := r.ensure(asks[i].Specs, j, now)
+			st := r.ensure(asks[i].Specs, j, now) //nolint:gosec // as above
 			if s.Kind == Calendar {
 				st.enter(s, min(at, now), 0, n)
 			} else {
