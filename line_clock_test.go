@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,12 +15,12 @@ import (
 	"github.com/drawgate/drawgate/store"
 )
 
-// clockWorld returns a world whose store's clock is ahead of the processes' by so much.
-func clockWorld(t *testing.T, near time.Duration, ahead *time.Duration) *lineWorld {
+// clockWorld returns a world whose store's clock is ahead of the processes' by so many µs.
+func clockWorld(t *testing.T, near time.Duration, ahead *atomic.Int64) *lineWorld {
 	t.Helper()
 	w := &lineWorld{t: t, near: near}
 	w.begin()
-	w.records = model.NewRecords(func() int64 { return time.Now().Add(*ahead).UnixMicro() }, false).InLine()
+	w.records = model.NewRecords(func() int64 { return time.Now().UnixMicro() + ahead.Load() }, false).InLine()
 	return w
 }
 
@@ -68,7 +69,7 @@ func TestOrderWhenClocksAreSet(t *testing.T) {
 
 func clockIsSet(t *testing.T, by time.Duration, waits bool, keys []string) {
 	t.Helper()
-	var ahead time.Duration
+	var ahead atomic.Int64
 	w := clockWorld(t, 2*time.Millisecond, &ahead)
 	serial := drawgate.RollingLimit("l", 1, time.Second)
 	p, q := w.limiter(w.process(), serial), w.limiter(w.process(), serial)
@@ -96,7 +97,7 @@ func clockIsSet(t *testing.T, by time.Duration, waits bool, keys []string) {
 			wait(p, "early", "k")
 		}
 	}
-	ahead = by
+	ahead.Store(by.Microseconds())
 	time.Sleep(3 * time.Second)
 	wait(p, "newcomer", keys...)
 	for range 10 {
@@ -140,7 +141,7 @@ func TestNoPauseInALine(t *testing.T) {
 // apart, while the clock is set by so much.
 func slotIsUsed(t *testing.T, by, apart, most time.Duration) {
 	t.Helper()
-	var ahead time.Duration
+	var ahead atomic.Int64
 	w := clockWorld(t, 2*time.Millisecond, &ahead)
 	l := w.limiter(w.process(), drawgate.ConcurrencyLimit("l", 1))
 	r := ofKeys("k")
@@ -161,7 +162,7 @@ func slotIsUsed(t *testing.T, by, apart, most time.Duration) {
 		time.Sleep(apart)
 	}
 	time.Sleep(time.Second)
-	ahead = by
+	ahead.Store(by.Microseconds())
 	wg.Wait()
 	close(starts)
 	last := time.Time{}
@@ -208,7 +209,7 @@ func TestOneArrivalInSeveralLines(t *testing.T) {
 	t.Parallel()
 	for _, keys := range [][]string{{"k"}, {"k", "other"}} {
 		synctest.Test(t, func(t *testing.T) {
-			var ahead time.Duration
+			var ahead atomic.Int64
 			w := clockWorld(t, 50*time.Millisecond, &ahead)
 			s := &tickets{lineProcess: w.process(), said: map[uint64]int64{}}
 			l := w.limiter(s, drawgate.RollingLimit("l", 1, time.Second))
