@@ -160,12 +160,15 @@ func (q *waitQueue) next(w *waiter) (all []follower) {
 			known = o
 			continue
 		}
-		if known != nil {
+		if known != nil && len(all) < store.MaxNext {
 			all, known = append(all, follower{known, q.name(known, now, w.at)}), nil
+		}
+		if len(all) == store.MaxNext {
+			break
 		}
 		all = append(all, follower{o, q.name(o, now, w.at)})
 	}
-	return all[:min(len(all), store.MaxNext)]
+	return all
 }
 
 // name returns what the store is told of a waiter behind another one. waitQueue.mu is held.
