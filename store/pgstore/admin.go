@@ -3,6 +3,7 @@ package pgstore
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -309,16 +310,27 @@ func (k *checker) notifications(ctx context.Context) {
 		return
 	}
 	defer in.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is not used any more
-	const channel = "drawgate_check"
-	if err = in.Listen(ctx, channel); err == nil {
-		if _, err = k.c.Exec(ctx, "SELECT pg_notify('"+channel+"', '')"); err == nil {
-			ctx, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			_, err = in.Hear(ctx)
-		}
-	}
-	if err != nil {
+	if err := k.hearOneself(ctx, in); err != nil {
 		k.add(Finding{true, CodeListen, "notifications do not arrive", advice})
+	}
+}
+
+// hearOneself sends a notification that nobody else sends, and waits for it.
+func (k *checker) hearOneself(ctx context.Context, in *pg.Conn) error {
+	const channel = "drawgate_check"
+	own := rand.Text()
+	if err := in.Listen(ctx, channel); err != nil {
+		return err
+	}
+	if _, err := k.c.Exec(ctx, "SELECT pg_notify($1, $2)", channel, own); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if text, err := in.Hear(ctx); err != nil || text == own {
+			return err
+		}
 	}
 }
 

@@ -2,7 +2,10 @@ package pgstore_test
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/drawgate/drawgate/internal/needs"
@@ -64,6 +67,38 @@ func TestListenPastAPooler(t *testing.T) {
 		}
 		stop()
 	}
+}
+
+// TestAnotherCheckIsNotHeard: a pooler may pass on what comes in the instant of a LISTEN, so a check
+// believes only a notification of its own.
+func TestAnotherCheckIsNotHeard(t *testing.T) {
+	needs.NoRace(t) // the others are for goroutines
+	t.Parallel()
+	server := pgtest.Start(t)
+	pooler := server.Pooler(t, server.URL())
+	if _, err := pgstore.CreateTables(t.Context(), pooler, ""); err != nil {
+		t.Fatal(err)
+	}
+	var checks, others sync.WaitGroup
+	var done atomic.Bool
+	for range 2 {
+		others.Go(func() {
+			for !done.Load() {
+				server.Do("SELECT pg_notify('drawgate_check', n::text) FROM generate_series(1, 100) AS n")
+			}
+		})
+	}
+	for range 8 {
+		checks.Go(func() {
+			list, err := pgstore.CheckTables(t.Context(), pooler, "")
+			if got := warned(list); err != nil || !slices.Contains(got, pgstore.CodeListen) {
+				t.Errorf("warnings %q, %v", got, err)
+			}
+		})
+	}
+	checks.Wait()
+	done.Store(true)
+	others.Wait()
 }
 
 // TestTablesThatAreThereInPart makes what is missing.
