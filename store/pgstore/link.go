@@ -21,7 +21,7 @@ type link struct {
 	log      *slog.Logger
 	sql      *statements
 	existing bool
-	warned   sync.Once
+	warned   atomic.Bool
 	found    atomic.Bool                            // the tables were there
 	at       func(ctx context.Context, step string) // for tests
 
@@ -201,7 +201,9 @@ func (l *link) check(ctx context.Context, c *pg.Conn) error {
 	if err := c.Script(ctx, noticeSoon); err != nil && c.IsClosed() {
 		return err
 	}
-	l.warned.Do(func() { l.warn(ctx, c) })
+	if !l.warned.Swap(true) {
+		l.warn(ctx, c)
+	}
 	return nil
 }
 
@@ -279,7 +281,12 @@ func transaction(ctx context.Context, c *pg.Conn, f func() error) error {
 
 // warn looks for settings with which an answer may be forgotten.
 func (l *link) warn(ctx context.Context, c *pg.Conn) {
+	l.at(ctx, "warns")
 	f, err := readFacts(ctx, c, l.sql)
+	if errors.Is(err, context.Canceled) { // the pool is closed; one that takes its place looks again
+		l.warned.Store(false)
+		return
+	}
 	if err != nil {
 		l.log.Warn("pgstore: the server's settings cannot be read", "error", err)
 		return

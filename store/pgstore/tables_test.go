@@ -3,12 +3,14 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/drawgate/drawgate/internal/needs"
 	"github.com/drawgate/drawgate/internal/pgtest"
+	"github.com/drawgate/drawgate/internal/syncbuffer"
 	"github.com/drawgate/drawgate/store"
 	"github.com/drawgate/drawgate/store/pgstore"
 )
@@ -135,5 +137,35 @@ func TestUnloggedTable(t *testing.T) {
 		if warns := strings.Contains(strings.Join(f.Warnings(), "\n"), "unlogged"); err != nil || warns != want {
 			t.Errorf("%s: warned %t, %v", setting, warns, err)
 		}
+	}
+}
+
+// TestClosedWhileItLooks: a store that is closed while it looks at the server's settings has
+// nothing to warn of.
+func TestClosedWhileItLooks(t *testing.T) {
+	t.Parallel()
+	var log syncbuffer.Buffer
+	o := &pgstore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	looks := make(chan struct{})
+	o.Between(func(ctx context.Context, step string) {
+		if step == "warns" {
+			close(looks)
+			<-ctx.Done()
+		}
+	})
+	s := open(t, pgtest.Shared(t).Schema(t), o)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-looks
+		cancel() // the connection is made all the same
+	}()
+	if err := s.Ping(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.String(), "cannot be read") {
+		t.Errorf("logged %s", log.String())
 	}
 }
