@@ -88,22 +88,7 @@ func (q *waitQueue) learnClock(t *take, sent time.Time, now int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, ln := range q.of(t.Buckets[0].Key) {
-		if ln.clock.Add(sent.Sub(q.start), time.Duration(now)*time.Microsecond, received.Sub(q.start)) {
-			q.nameAll(ln)
-		}
-	}
-}
-
-// nameAll has those behind the front named anew by the next question: the front arrived later than
-// was thought, and their tickets may be before its own. q.mu is held.
-func (q *waitQueue) nameAll(ln *line) {
-	n := 0
-	for behind := range ln.Following() {
-		if n++; n > 2*store.MaxNext { // none of these was named
-			return
-		}
-		o := q.waiters[behind]
-		o.named = o.named.Add(-nameAgain)
+		ln.clock.Add(sent.Sub(q.start), time.Duration(now)*time.Microsecond, received.Sub(q.start))
 	}
 }
 

@@ -38,7 +38,7 @@ type waitQueue struct {
 	classes uint8                     // guarded by mu: that there were, at most
 	waiters map[*queue.Waiter]*waiter // guarded by mu: all who wait in them
 	several map[Key]map[*waiter]bool  // guarded by mu: of these, who need several buckets, by each of them
-	numbers map[uint64]bool           // guarded by mu: of their tickets
+	numbers map[uint64]*waiter        // guarded by mu: by those of their tickets
 	places  queue.Places              // guarded by mu
 	stop    func()                    // guarded by mu: ends the hints
 	journey queue.Journey             // guarded by mu: to the store and back
@@ -90,6 +90,7 @@ type waiter struct {
 	invited  atomic.Bool // it may ask once although it is not in front
 	asks     atomic.Bool // or is about to, and has no answer yet
 	named    time.Time   // guarded by waitQueue.mu: when the store was told of it; zero: never
+	corrects bool        // guarded by waitQueue.mu: the last answer found others before it who came later
 	progress *reporter   // nil: nobody wants to know
 }
 
@@ -105,7 +106,7 @@ func newWaitQueue(s store.Store) *waitQueue {
 	return &waitQueue{
 		start: time.Now(), watch: w, liner: l, ended: make(chan struct{}), lines: make(map[lineKey]*line), classes: 1,
 		waiters: make(map[*queue.Waiter]*waiter), several: make(map[Key]map[*waiter]bool),
-		numbers: make(map[uint64]bool),
+		numbers: make(map[uint64]*waiter),
 	}
 }
 
@@ -331,7 +332,7 @@ func (q *waitQueue) join(ctx context.Context, t *take, i int, p queue.Place) (*w
 	// line.
 	w.Firm = t.Hold == 0 && len(t.Buckets) == 1
 	w.deadline, _ = ctx.Deadline()
-	q.waiters[w.Waiter], q.numbers[t.place.number] = w, true
+	q.waiters[w.Waiter], q.numbers[t.place.number] = w, w
 	q.note(w)
 	q.add(w)
 	q.some.Add(1)
@@ -572,13 +573,8 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 	if ln.Front() != w.Waiter {
 		return false
 	}
-	ln.kept, ln.stands, ln.others = w.take.place.arrival.Load() != 0, w.take.place.stands, 0
-	for _, number := range ln.stands.before {
-		if !q.numbers[number] {
-			ln.others++
-		}
-	}
 	now := time.Now()
+	q.learnStanding(w, ln, now, d.Reason == Queued)
 	ln.next, ln.earliest, ln.by = now.Add(delay), now.Add(d.EarliestRetry), obstacleOf(d)
 	if ln.by.plan == w.plan() && ln.by.limit >= 0 {
 		ln.left = ln.by.plan.specs[ln.by.limit].Effective[w.take.Priority] - w.Units[ln.by.limit]
@@ -588,4 +584,23 @@ func (q *waitQueue) plan(w *waiter, d *Decision, delay time.Duration) bool {
 		ln.pause, ln.ends = nil, end // it may be another pause
 	}
 	return true
+}
+
+// learnStanding notes where w stands in the store's line. If others of its line stand before it
+// there, who came later, its next question names them again, and the one after that finds them
+// behind it. These are put at once if it left units to them. q.mu is held.
+func (q *waitQueue) learnStanding(w *waiter, ln *line, now time.Time, left bool) {
+	ln.kept, ln.stands, ln.others = w.take.place.arrival.Load() != 0, w.take.place.stands, 0
+	wrong := false
+	for _, number := range ln.stands.before {
+		if o := q.numbers[number]; o == nil {
+			ln.others++
+		} else if o.in == w.in {
+			o.named, wrong = now.Add(-nameAgain), true
+		}
+	}
+	if left && wrong != w.corrects {
+		w.Wake()
+	}
+	w.corrects = wrong
 }

@@ -12,12 +12,10 @@ type Clock struct {
 // Add notes that it was at by the other clock at some instant between sent and received. The least
 // bound is kept: that of the quickest question. An answer that contradicts it shows that one of the
 // clocks was set, or stood still: then the bound rises.
-func (c *Clock) Add(sent, at, received time.Duration) (rose bool) {
-	rose = c.known && c.ahead < at-received
-	if !c.known || at-sent < c.ahead || rose {
+func (c *Clock) Add(sent, at, received time.Duration) {
+	if !c.known || at-sent < c.ahead || c.ahead < at-received {
 		c.ahead, c.known = at-sent, true
 	}
-	return rose
 }
 
 // Latest returns what the other clock shows, at the latest, when this one shows at.
