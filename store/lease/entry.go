@@ -303,7 +303,7 @@ const (
 
 // send tells the store how some leases ended. What it says twice counts once.
 func (g *give) send(some []given) {
-	for try := 0; try < giveTries && len(some) > 0; try++ {
+	for try := 0; try < giveTries && len(some) > 0 && g.s.ctx.Err() == nil; try++ {
 		batch, out := make([]store.Settlement, len(some)), make([]store.Outcome, len(some))
 		for i := range some {
 			x := &some[i]
@@ -315,7 +315,7 @@ func (g *give) send(some []given) {
 				batch[i].Op = store.OpCancel
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(g.s.ctx), giveTime)
+		ctx, cancel := context.WithTimeout(g.s.ctx, giveTime)
 		g.s.stats.calls.Add(1)
 		err := g.s.inner.Settle(ctx, batch, out)
 		cancel()

@@ -88,8 +88,8 @@ func (s *Store) Close() error {
 		}
 		stop := context.AfterFunc(ctx, s.cancel)
 		s.calls.Wait()
+		s.give.wait(context.Background())
 		stop()
-		s.give.wait(ctx)
 	}
 	s.cancel()
 	return s.inner.Close()

@@ -516,6 +516,41 @@ func manyCallers(t *testing.T, seed uint64) {
 	}
 }
 
+// unheard is a store that loses what it is told.
+type unheard struct{ *remote }
+
+func (unheard) Settle(ctx context.Context, _ []store.Settlement, _ []store.Outcome) error {
+	<-ctx.Done()
+	return &store.Error{Store: "remote", Op: "settle", Err: ctx.Err()}
+}
+
+// Close waits for a second for a store that does not answer. Nothing goes on after that: whoever is
+// left in a bubble fails it.
+func TestCloseEndsWhatIsGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New(nil)
+		defer mem.Close()
+		l, b := lease.New(unheard{over(mem, time.Millisecond)}, nil), of(plan(t, "hot"), "key")
+		busy := func(takes int) {
+			for range takes {
+				take(t, l, b)
+				time.Sleep(time.Millisecond)
+			}
+		}
+		busy(500)
+		time.Sleep(300 * time.Millisecond) // what is not used is being given back
+		busy(1100)
+		start := time.Now()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // What is decided here allocates nothing, refused or not.
 func TestNoAllocations(t *testing.T) { //nolint:paralleltest // it counts allocations of the whole process
 	needs.NoRace(t)
