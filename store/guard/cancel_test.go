@@ -106,7 +106,7 @@ func TestNothingIsSentWithoutTime(t *testing.T) {
 		}
 		over, cancel = context.WithCancel(t.Context())
 		cancel()
-		if err := g.DeliverFirst(over); err != context.Canceled { //nolint:errorlint // exactly that
+		if err := g.DeliverFirst(over); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want that the caller has gone", err)
 		}
 	})

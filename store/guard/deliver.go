@@ -2,7 +2,7 @@ package guard
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/drawgate/drawgate/internal/ledger"
@@ -36,12 +36,14 @@ func (s *Store) deliverFirst(ctx context.Context, reqs []ledger.Request) error {
 
 // outOfTime returns an error if a caller does not wait any more for the delivery of something.
 func outOfTime(ctx context.Context) error {
-	switch err := ctx.Err(); {
-	case err == nil, errors.Is(err, context.Canceled):
-		return err
-	default:
-		return &store.Error{Store: "guard", Op: "charge", Err: err}
+	if ctx.Err() == nil {
+		return nil
 	}
+	err := fmt.Errorf("%w: what is pending for its buckets has to be delivered first: %w", store.ErrNothingDone, ctx.Err())
+	if gaveUp(ctx) {
+		return err
+	}
+	return &store.Error{Store: "guard", Op: "charge", Err: err}
 }
 
 // blocked reports whether items of these takes' buckets are still pending, and moves them to the

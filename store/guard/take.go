@@ -107,6 +107,9 @@ func (s *Store) take(ctx context.Context, batch []store.Take, out []store.Verdic
 		}
 		if gaveUp(ctx) {
 			s.abandon(reqs)
+			if errors.Is(cause, store.ErrNothingDone) {
+				return fmt.Errorf("guard: the caller gave up: %w", cause)
+			}
 			return fmt.Errorf("guard: the caller gave up during the call to the store, which may have allowed the take: %w", ctx.Err())
 		}
 		if !ledger.Unavailable(cause) {
@@ -116,7 +119,7 @@ func (s *Store) take(ctx context.Context, batch []store.Take, out []store.Verdic
 	}
 	if hasty && opens(reqs) {
 		s.abandon(reqs)
-		return context.DeadlineExceeded
+		return asStoreError("take", cause)
 	}
 	s.mu.Lock()
 	now := s.clock.now()
@@ -164,7 +167,8 @@ func (s *Store) refusedBy() error {
 // ask has the store decide. Until it answers, the units count in the ledger, so that takes which
 // the guard decides meanwhile cannot use them too.
 // It reports whether the store answered each take individually, possibly with a failure, and
-// whether the caller allowed less time than the store may need.
+// whether the caller allowed less time than the store may need. An error says that nothing was done
+// only if that is true of all attempts.
 func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Request, out []store.Verdict) (answered,
 	hasty bool, err error,
 ) {
@@ -175,7 +179,7 @@ func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Reque
 	if err != nil {
 		return false, !fair && errors.Is(err, context.DeadlineExceeded), err
 	}
-	start, lost := time.Now(), false
+	start, lost := time.Now(), error(nil)
 	for try := 1; ; try++ {
 		answered = false
 		err = s.attempt(ctx, caller, "take", fair, func(ctx context.Context) error {
@@ -188,11 +192,16 @@ func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Reque
 		})
 		if err != nil {
 			s.unanswered(reqs, out, answered, err)
-			lost = lost || !errors.Is(err, store.ErrNothingDone)
+			if !errors.Is(err, store.ErrNothingDone) {
+				lost = err
+			}
 		}
 		hasty = !fair && errors.Is(err, context.DeadlineExceeded)
 		if !ledger.Unavailable(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() ||
-			!s.napBeforeRetry(ctx) || lost && ended(batch, time.Since(start)) {
+			!s.napBeforeRetry(ctx) || lost != nil && ended(batch, time.Since(start)) {
+			if errors.Is(err, store.ErrNothingDone) && lost != nil {
+				err = lost
+			}
 			return answered, hasty, err
 		}
 	}
