@@ -108,7 +108,7 @@ func (s *Store) take(ctx context.Context, batch []store.Take, out []store.Verdic
 		if gaveUp(ctx) {
 			s.abandon(reqs)
 			if errors.Is(cause, store.ErrNothingDone) {
-				return fmt.Errorf("guard: the caller gave up: %w", cause)
+				return fmt.Errorf("guard: the caller gave up: %w: %w", store.ErrNothingDone, ctx.Err())
 			}
 			return fmt.Errorf("guard: the caller gave up during the call to the store, which may have allowed the take: %w", ctx.Err())
 		}
@@ -179,7 +179,7 @@ func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Reque
 	if err != nil {
 		return false, !fair && errors.Is(err, context.DeadlineExceeded), err
 	}
-	start, lost := time.Now(), error(nil)
+	start, lost := time.Now(), lostTakes{}
 	for try := 1; ; try++ {
 		answered = false
 		err = s.attempt(ctx, caller, "take", fair, func(ctx context.Context) error {
@@ -192,19 +192,56 @@ func (s *Store) ask(ctx context.Context, batch []store.Take, reqs []ledger.Reque
 		})
 		if err != nil {
 			s.unanswered(reqs, out, answered, err)
-			if !errors.Is(err, store.ErrNothingDone) {
-				lost = err
-			}
+			lost.note(out, answered, err)
 		}
 		hasty = !fair && errors.Is(err, context.DeadlineExceeded)
 		if !ledger.Unavailable(err) || gaveUp(caller) || try == attempts || !repeatable(batch) || s.open.Load() ||
-			!s.napBeforeRetry(ctx) || lost != nil && ended(batch, time.Since(start)) {
-			if errors.Is(err, store.ErrNothingDone) && lost != nil {
-				err = lost
-			}
-			return answered, hasty, err
+			!s.napBeforeRetry(ctx) || lost.any != nil && ended(batch, time.Since(start)) {
+			return answered, hasty, lost.recall(out, answered, err)
 		}
 	}
+}
+
+// lostTakes has the errors of attempts that the store may have carried out.
+type lostTakes struct {
+	any error
+	of  []error // of each take of a batch; empty: of none
+}
+
+// note notes a failed attempt.
+func (l *lostTakes) note(out []store.Verdict, answered bool, err error) {
+	for i := range out {
+		if answered {
+			err = out[i].Fail
+		}
+		if err == nil && out[i].Allowed { // it is asked for again, because others of the batch failed
+			err = &store.Error{Store: "guard", Op: "take", Err: store.ErrUnknownOutcome}
+		}
+		if err == nil || errors.Is(err, store.ErrNothingDone) {
+			continue
+		}
+		if l.any = err; l.of == nil {
+			l.of = make([]error, len(out))
+		}
+		l.of[i] = err
+	}
+}
+
+// recall returns the error of the last attempt. Neither it nor the failure of a take says that
+// nothing was done if an attempt before may have done it.
+func (l *lostTakes) recall(out []store.Verdict, answered bool, err error) error {
+	if l.any == nil {
+		return err
+	}
+	for i := range out {
+		if answered && l.of[i] != nil && errors.Is(out[i].Fail, store.ErrNothingDone) {
+			out[i].Fail = l.of[i]
+		}
+	}
+	if errors.Is(err, store.ErrNothingDone) {
+		return l.any
+	}
+	return err
 }
 
 // attempts is how often a take with an ID is sent, if there is time. Sending it again is free: if

@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -60,36 +61,88 @@ func TestUnsentTakesAreSaidToBe(t *testing.T) {
 	})
 }
 
-// lostFirst is a store that loses its first answer. What it is asked then is not done, and the
-// caller leaves.
-type lostFirst struct {
+// scripted is a store that answers its nth take as it is told.
+type scripted struct {
 	*memstore.Store
-	leave context.CancelFunc
-	calls int
+	answers []func(batch []store.Take, out []store.Verdict) error
+	calls   int
 }
 
-func (s *lostFirst) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
+func (s *scripted) Take(_ context.Context, batch []store.Take, out []store.Verdict) error {
 	s.calls++
-	if s.calls == 1 {
-		_ = s.Store.Take(ctx, batch, out)
-		return &store.Error{Store: "test", Op: "take", Err: store.ErrUnknownOutcome}
-	}
-	s.leave()
-	return &store.Error{Store: "test", Op: "take", Err: store.ErrNothingDone}
+	return s.answers[min(s.calls, len(s.answers))-1](batch, out)
 }
 
-// TestAnAttemptThatWasLostIsNotForgotten: that nothing was done by the last attempt says nothing of
-// the one before.
-func TestAnAttemptThatWasLostIsNotForgotten(t *testing.T) {
+// TestALostAttemptIsNotForgotten: that nothing was done by the last attempt says nothing of the one
+// before. Each take of a batch is told of its own, and what is left of it is cancelled.
+func TestALostAttemptIsNotForgotten(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, leave := context.WithCancel(t.Context())
-		s := &lostFirst{Store: memstore.New(nil), leave: leave}
-		g := guarded(t, s, nil)
-		var out [1]store.Verdict
-		err := g.Take(ctx, []store.Take{reserve(policy(t, 0, rolling(3, time.Hour)), "id", store.NewGrant(), 1)}, out[:])
-		if s.calls != 2 || errors.Is(err, store.ErrNothingDone) || !strings.Contains(err.Error(), "may have") {
-			t.Errorf("after %d calls: %v", s.calls, err)
-		}
-	})
+	failed := func(err error) *store.Error { return &store.Error{Store: "test", Op: "take", Err: err} }
+	unknown, nothing := failed(store.ErrUnknownOutcome), failed(store.ErrNothingDone)
+	type answer = func(*memstore.Store, []store.Take, []store.Verdict) error
+	all := func(m *memstore.Store, batch []store.Take, out []store.Verdict) error {
+		return errors.Join(m.Take(t.Context(), batch, out), unknown)
+	}
+	for name, c := range map[string]struct {
+		first, last answer
+		lost        []bool
+	}{
+		"the batch": {all, func(*memstore.Store, []store.Take, []store.Verdict) error { return nothing }, []bool{true, true}},
+		"each": {
+			func(m *memstore.Store, batch []store.Take, out []store.Verdict) error {
+				err := m.Take(t.Context(), batch[1:], out[1:])
+				out[0], out[1] = store.Verdict{Fail: nothing}, store.Verdict{Fail: unknown}
+				return err
+			},
+			func(_ *memstore.Store, _ []store.Take, out []store.Verdict) error {
+				out[0], out[1] = store.Verdict{Fail: nothing}, store.Verdict{Fail: nothing}
+				return nil
+			},
+			[]bool{false, true},
+		},
+		"each, and then the batch": {
+			func(m *memstore.Store, batch []store.Take, out []store.Verdict) error {
+				err := m.Take(t.Context(), batch[1:], out[1:])
+				out[0] = store.Verdict{Fail: nothing}
+				return err
+			},
+			func(*memstore.Store, []store.Take, []store.Verdict) error { return nothing },
+			[]bool{true, true}, // it is one error of both
+		},
+		"nothing was done": {
+			func(*memstore.Store, []store.Take, []store.Verdict) error { return nothing },
+			func(*memstore.Store, []store.Take, []store.Verdict) error { return nothing },
+			[]bool{false, false},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, leave := context.WithCancel(t.Context())
+				m := memstore.New(nil)
+				s := &scripted{Store: m}
+				s.answers = []func([]store.Take, []store.Verdict) error{
+					func(batch []store.Take, out []store.Verdict) error { return c.first(m, batch, out) },
+					func(batch []store.Take, out []store.Verdict) error { leave(); return c.last(m, batch, out) },
+				}
+				g, plan := guarded(t, s, nil), policy(t, 0, rolling(3, time.Hour))
+				batch := []store.Take{reserve(plan, "a", store.NewGrant(), 1), reserve(plan, "b", store.NewGrant(), 1)}
+				var out [2]store.Verdict
+				err := g.Take(ctx, batch, out[:])
+				for i, lost := range c.lost {
+					why := cmp.Or(err, out[i].Fail)
+					if s.calls != 2 || why == nil || errors.Is(why, store.ErrNothingDone) == lost {
+						t.Errorf("after %d calls, take %d: %v", s.calls, i, why)
+					}
+					if err != nil && !errors.Is(err, context.Canceled) {
+						t.Errorf("%v does not say that the caller left", err)
+					}
+				}
+				time.Sleep(2 * store.SendLife)
+				if n := used(t, m, plan, "k")[0]; n != 0 {
+					t.Errorf("%d are left in the store", n)
+				}
+			})
+		})
+	}
 }
