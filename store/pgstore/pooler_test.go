@@ -69,8 +69,8 @@ func TestListenPastAPooler(t *testing.T) {
 	}
 }
 
-// TestAnotherCheckIsNotHeard: a pooler may pass on what comes in the instant of a LISTEN, so a check
-// believes only a notification of its own.
+// TestAnotherCheckIsNotHeard: a pooler may pass on what comes in the instant of a LISTEN, so a
+// check believes only a notification of its own.
 func TestAnotherCheckIsNotHeard(t *testing.T) {
 	needs.NoRace(t) // the others are for goroutines
 	t.Parallel()
