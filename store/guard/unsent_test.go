@@ -19,7 +19,8 @@ import (
 // delivered. Whoever leaves meanwhile, or has no time left, is told that nothing was done.
 func TestUnsentTakesAreSaidToBe(t *testing.T) {
 	t.Parallel()
-	bubble(t, &guard.Options{Instances: 3, Start: drawgate.StartFull}, func(t *testing.T, g *guard.Store, inner *faulty) {
+	opts := &guard.Options{Instances: 3, Start: drawgate.StartFull}
+	bubble(t, opts, func(t *testing.T, g *guard.Store, inner *faulty) {
 		plan := policy(t, drawgate.FallbackOpen, rolling(3, time.Hour))
 		drain(t, inner, plan, "k")
 		inner.mu.Lock()
