@@ -21,10 +21,11 @@ func requests(batch []store.Take) []ledger.Request {
 	return reqs
 }
 
-// Take implements [store.Store]. Neither it nor a decision returns a [store.Error]: the
-// guard decides what the store does not.
-// If a caller gives up while the store is asked, the error matches its context's. The units may
-// have been taken; a take with an ID is then cancelled in the background, by its grant.
+// Take implements [store.Store]. The guard decides what the store does not, so there is no
+// [store.Error], but for a limit that steps aside ([store.FallbackOpen]): a caller that allowed
+// less time than the store may need gets its error.
+// If a caller gives up, the error matches its context's, and [store.ErrNothingDone] if nothing was
+// taken for certain. Otherwise a take with an ID is cancelled in the background, by its grant.
 func (s *Store) Take(ctx context.Context, batch []store.Take, out []store.Verdict) error {
 	if err := s.ready(ctx); err != nil {
 		return err

@@ -30,6 +30,7 @@ type Store struct {
 	ctx    context.Context //nolint:containedctx // of the calls for leases, which are nobody's alone
 	cancel context.CancelFunc
 
+	ended   chan struct{} // closed once Close has ended what is under way
 	closing sync.RWMutex
 	closed  bool           // guarded by closing
 	calls   sync.WaitGroup // for leases
@@ -49,7 +50,7 @@ var (
 // closes. opts may be nil. Put it in front of a guard, not behind one. A memory store needs no
 // leases: it is faster by itself.
 func New(inner store.Store, opts *Options) *Store {
-	s := &Store{inner: inner, most: 100_000, clock: newClock()}
+	s := &Store{inner: inner, most: 100_000, clock: newClock(), ended: make(chan struct{})}
 	if opts != nil && opts.MaxKeys > 0 {
 		s.most = int64(opts.MaxKeys)
 	}
@@ -80,19 +81,26 @@ func (s *Store) Close() error {
 	was := s.closed
 	s.closed = true
 	s.closing.Unlock()
-	if !was {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
-		defer cancel()
-		for _, e := range s.keys.all(nil) {
-			e.giveBack(true)
-		}
-		stop := context.AfterFunc(ctx, s.cancel)
-		s.calls.Wait()
-		s.give.wait(context.Background())
-		stop()
+	if was {
+		<-s.ended
+	} else {
+		s.finish()
 	}
-	s.cancel()
 	return s.inner.Close()
+}
+
+// finish ends all leases, and what is under way.
+func (s *Store) finish() {
+	defer close(s.ended)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	for _, e := range s.keys.all(nil) {
+		e.giveBack(true)
+	}
+	defer context.AfterFunc(ctx, s.cancel)()
+	s.calls.Wait()
+	s.give.wait(context.Background())
+	s.cancel()
 }
 
 // State describes a Store.

@@ -551,6 +551,41 @@ func TestCloseEndsWhatIsGivenBack(t *testing.T) {
 	})
 }
 
+// A second Close does not cut off what the first one is giving back.
+func TestCloseTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New(nil)
+		defer mem.Close()
+		way, slow := over(mem, 0), atomic.Bool{}
+		way.delay = func() time.Duration {
+			if slow.Load() {
+				return 50 * time.Millisecond
+			}
+			return time.Millisecond
+		}
+		l, b := lease.New(shut{way}, nil), of(plan(t, "hot"), "key")
+		for range 500 {
+			take(t, l, b)
+			time.Sleep(time.Millisecond)
+		}
+		slow.Store(true)
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				if used, held, open := used(t, mem, b); used != 500 || held != 0 || open != 0 {
+					t.Errorf("%d used, %d held by %d, want 500 and none", used, held, open)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		both.Wait()
+	})
+}
+
 // What is decided here allocates nothing, refused or not.
 func TestNoAllocations(t *testing.T) { //nolint:paralleltest // it counts allocations of the whole process
 	needs.NoRace(t)
