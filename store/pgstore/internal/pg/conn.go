@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/puddle/v2"
 )
 
@@ -35,11 +37,28 @@ func Connect(ctx context.Context, cfg *pgconn.Config, plain bool) (*Conn, error)
 			c.heard = append(c.heard, n.Payload)
 		}
 	}
+	cfg.BuildContextWatcherHandler = func(raw *pgconn.PgConn) ctxwatch.Handler { return interrupter{raw} }
 	var err error
 	if c.raw, err = pgconn.ConnectConfig(ctx, cfg); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// interrupter ends what a connection waits for when the context of a call ends. Such a connection
+// is closed, and pgx waits for the server for up to 15 s more. Its own handler takes that end away
+// if the server answers to the request to cancel at once: then a connection to a server that falls
+// silent is never closed.
+type interrupter struct{ raw *pgconn.PgConn }
+
+// HandleCancel implements [ctxwatch.Handler].
+func (h interrupter) HandleCancel(context.Context) { _ = h.raw.Conn().SetDeadline(time.Now()) }
+
+// HandleUnwatchAfterCancel implements [ctxwatch.Handler].
+func (h interrupter) HandleUnwatchAfterCancel() {
+	if !h.raw.IsClosed() {
+		_ = h.raw.Conn().SetDeadline(time.Time{})
+	}
 }
 
 // Close closes a connection that is not of a pool.
