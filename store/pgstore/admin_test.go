@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -227,6 +228,13 @@ func TestFindings(t *testing.T) {
 			t.Parallel()
 			at := c.url(t)
 			list, err := pgstore.CheckTables(t.Context(), at, "")
+			// The machine may be so slow that a notification takes longer than a check waits.
+			for range 10 {
+				if c.warnings == pgstore.CodeListen || !slices.Contains(warned(list), pgstore.CodeListen) {
+					break
+				}
+				list, err = pgstore.CheckTables(t.Context(), at, "")
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
